@@ -601,7 +601,8 @@ fn sources_have_the_rights_of_the_table() {
         }
         assert_eq!(read(path), text, "{path}: write it with SIGNPOST_RENEW_RIGHTS=1");
     };
-    let mut chart = "# The rights of sources, generated from the table in crates/control/src/sources/rights.rs.\n".to_owned();
+    let mut chart =
+        "# The rights of sources, generated from the table in crates/control/src/sources/rights.rs.\n".to_owned();
     for family in Family::ALL {
         let word = family.word();
         let names = rights::Names { prefix: "signpost", account: ["signpost-scheduler", "signpost"], labels: "" };
@@ -620,13 +621,17 @@ fn sources_have_the_rights_of_the_table() {
         let documents = serde_saphyr::from_multiple::<Value>(&read(&format!("deploy/kubernetes/sources/{word}.yaml")));
         let documents = documents.expect("YAML");
         let rules = documents.iter().filter_map(|document| document["rules"].as_array()).flatten();
-        let resources: Vec<&str> = rules.clone().flat_map(|rule| rule["resources"].as_array().expect("a list"))
-            .filter_map(Value::as_str).collect();
+        let resources: Vec<&str> = rules
+            .clone()
+            .flat_map(|rule| rule["resources"].as_array().expect("a list"))
+            .filter_map(Value::as_str)
+            .collect();
         for kind in family.kinds() {
             assert!(resources.contains(&&*kind.plural()), "{word} reads {}", kind.name());
         }
         for rule in rules {
-            let writes = rule["verbs"].as_array().expect("a list").iter().any(|verb| verb == "update" || verb == "patch");
+            let writes =
+                rule["verbs"].as_array().expect("a list").iter().any(|verb| verb == "update" || verb == "patch");
             let resources = rule["resources"].as_array().expect("a list").iter().filter_map(Value::as_str);
             for resource in resources {
                 assert!(!["secrets", "pods", "nodes", "*"].contains(&resource), "{word}: {resource}");

@@ -456,13 +456,13 @@ settings! {
     sources: Sources "sources" "Sources: Gateways, OpenShift routes, Ingresses, and Services of a cluster" {
         /// The use of the Gateways of a cluster and their routes. `off`: they are not read. `show`: `signpost sources` shows
         /// which Routers and Routes they mean, and nothing is written. `publish`: the leading process with the role
-        /// `scheduler` writes them. What was written stays when the use changes; see docs/sources.md.
+        /// `scheduler` writes them. Written objects stay when the use changes; see docs/sources.md.
         gateway: Mode = words("USE", value::SOURCE_MODES), "off";
-        /// The same for IngressControllers and Routes of OpenShift.
+        /// The use of IngressControllers and Routes of OpenShift; see `gateway`.
         openshift: Mode = words("USE", value::SOURCE_MODES), "off";
-        /// The same for Ingresses of the classes in `ingress-classes`.
+        /// The use of Ingresses of the classes in `ingress-classes`; see `gateway`.
         ingress: Mode = words("USE", value::SOURCE_MODES), "off";
-        /// The same for Services of the type LoadBalancer with a host name in an annotation.
+        /// The use of Services of the type LoadBalancer with a host name in an annotation; see `gateway`.
         service: Mode = words("USE", value::SOURCE_MODES), "off";
         /// The kubeconfig of the cluster.
         kubeconfig: Option<PathBuf> = path("FILE"), unset("the service account of the pod; outside of a pod, `kubeconfig`");

@@ -76,7 +76,7 @@ struct PlainData;
 
 impl Hooks for PlainData {}
 
-/// What a cluster does instead of answering.
+/// The behavior of a cluster instead of an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
@@ -267,7 +267,7 @@ fn the_sources_of_a_cluster() {
     stop.cancel();
 }
 
-/// What a platform answers that publishes the Gateways of a cluster: after each change, and whatever happens to the cluster.
+/// The answers of a platform that publishes the Gateways of a cluster: after each change, and during each fault of the cluster.
 #[test]
 fn a_cluster_is_published() {
     let (data, stop) = (DataDir::new(), CancellationToken::new());

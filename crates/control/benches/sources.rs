@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 use serde_json::{Value, json};
-use signpost_api::identity::USER_CONTROLLER;
 use signpost_api::identity::Identity;
+use signpost_api::identity::USER_CONTROLLER;
 use signpost_api::kinds::{PlatformConfig, server_settings};
 use signpost_apiserver::ApiServer;
 use signpost_apiserver::auth::Authenticator;
@@ -130,7 +130,8 @@ fn report(what: &str, times: &mut [Duration]) {
 async fn write(routes: usize) {
     let stop = CancellationToken::new();
     let authenticator = Arc::new(Authenticator::new(Tokens::parse("").expect("no tokens are tokens")));
-    let server = ApiServer::new(Arc::new(Memory::new()), server_settings(PlatformConfig::new("v3.example"), authenticator));
+    let server =
+        ApiServer::new(Arc::new(Memory::new()), server_settings(PlatformConfig::new("v3.example"), authenticator));
     let (running, until) = (server.clone(), stop.clone());
     tokio::spawn(async move { running.run(until).await });
     server.ready().await;

@@ -125,7 +125,7 @@ impl fmt::Display for ObjectKey {
 /// The selection of objects, and the timing of an informer.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The kind to list, for a type that stands for several kinds; `None`: the kind of the type.
+    /// The kind to list, for a type that is used for several kinds; `None`: the kind of the type.
     pub resource: Option<ApiResource>,
     /// Only this namespace; `None`: all.
     pub namespace: Option<String>,

@@ -84,11 +84,7 @@ mod tests {
                 claim(Some(&shop), Mode::Publish, year(9), "z"),
                 claim(Some(&bank), Mode::Show, year(1), "a"),
             ),
-            (
-                "older",
-                claim(Some(&shop), Mode::Publish, year(1), "z"),
-                claim(Some(&bank), Mode::Publish, year(9), "a"),
-            ),
+            ("older", claim(Some(&shop), Mode::Publish, year(1), "z"), claim(Some(&bank), Mode::Publish, year(9), "a")),
             (
                 "first by name",
                 claim(Some(&bank), Mode::Publish, year(1), "z"),

@@ -57,7 +57,7 @@ impl Frame {
 pub struct Found {
     pub(super) names: Vec<Name>,
     pub(super) notes: Vec<Note>,
-    /// Whether it depends on something that is unknown: what was written from it stays.
+    /// Whether it depends on something unknown, so that its written objects stay.
     pub(super) is_unknown: bool,
     /// Its generation, if its status has an entry of Signpost.
     marked: Option<Option<i64>>,
@@ -88,7 +88,7 @@ struct Host {
 pub struct Changes {
     pub shards: BTreeSet<String>,
     pub routes: BTreeSet<ObjectKey>,
-    /// Whether the result differs.
+    /// Whether the result can differ, for example in a note.
     pub is_any: bool,
 }
 
@@ -233,8 +233,8 @@ impl Derivation {
         self.names.values().filter(|name| name.mode == Mode::Publish)
     }
 
-    /// Returns whether it is certain that what was written from an object and is not derived is no longer meant: all kinds on which that
-    /// depends are known.
+    /// Returns whether the derivation is complete for a source: all kinds on which it depends are known. Then a written Router or Route
+    /// that is not derived is lost.
     pub fn is_certain(&self, source: &Source) -> bool {
         let Some(kind) = Kind::named(source.kind) else { return false };
         let Some(family) = Family::of(kind) else { return false };

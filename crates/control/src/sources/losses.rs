@@ -25,7 +25,7 @@ const ROUTE_PACE: Duration = Duration::from_millis(700);
 #[derive(Debug)]
 pub struct Losses {
     hold: Hold<()>,
-    /// Those to delete, each with the earliest time.
+    /// The objects to delete, each with the earliest time.
     deletions: BTreeMap<String, Instant>,
     pace: Duration,
 }
@@ -60,12 +60,12 @@ impl Losses {
         }
     }
 
-    /// Returns whether an object is to be deleted or held.
+    /// Returns whether the loss of an object was judged.
     pub fn is_judged(&self, name: &str) -> bool {
         self.deletions.contains_key(name) || self.hold.holds(name)
     }
 
-    /// Returns the earliest time of the deletion of an object, if it is to be deleted.
+    /// Returns the earliest time of the deletion of an object; `None`: it stays.
     pub fn deletion(&self, name: &str) -> Option<Instant> {
         self.deletions.get(name).copied()
     }
@@ -82,8 +82,7 @@ impl Losses {
         let first = last.map_or(now, |last| last + self.pace);
         let approved = self.hold.approved(decisions);
         let at = (0u32..).map(|number| first + self.pace * number);
-        let approved: Vec<(String, Instant)> =
-            approved.into_keys().map(str::into_string).zip(at).collect();
+        let approved: Vec<(String, Instant)> = approved.into_keys().map(str::into_string).zip(at).collect();
         self.deletions.extend(approved.iter().cloned());
         approved
     }
@@ -108,7 +107,7 @@ mod tests {
     }
 
     /// The number of those to delete, and of those held.
-    fn judged(losses: &Losses) -> (usize, usize) {
+    fn counts(losses: &Losses) -> (usize, usize) {
         (losses.deletions.len(), losses.held_names().count())
     }
 
@@ -123,7 +122,7 @@ mod tests {
         ] {
             let mut losses = if routers { Losses::routers(25) } else { Losses::routes(25) };
             names(0..lost).iter().for_each(|name| losses.watched(name, known, now));
-            assert_eq!(judged(&losses), expected, "{what}");
+            assert_eq!(counts(&losses), expected, "{what}");
         }
         for (what, routers, lost, known, expected) in [
             ("a Router", true, 1, 9, (0, 1)),
@@ -134,9 +133,9 @@ mod tests {
         ] {
             let mut losses = if routers { Losses::routers(25) } else { Losses::routes(25) };
             losses.listed(names(0..lost), known, now);
-            assert_eq!(judged(&losses), expected, "{what}");
+            assert_eq!(counts(&losses), expected, "{what}");
             losses.listed(names(0..lost), known, now);
-            assert_eq!(judged(&losses), expected, "{what}: judged once");
+            assert_eq!(counts(&losses), expected, "{what}: judged once");
         }
     }
 
@@ -152,7 +151,7 @@ mod tests {
         losses.decide(&Decisions::new(), now);
         let held = losses.held(&decided(&held)).expect("a hold");
         let deletions = losses.decide(&decided(&held), now);
-        assert_eq!((deletions.len(), judged(&losses)), (199, (199, 0)));
+        assert_eq!((deletions.len(), counts(&losses)), (199, (199, 0)));
         let within = |time: Duration| deletions.iter().filter(|(_, at)| *at < now + time).count();
         assert!(within(Duration::from_secs(60)) < 100, "name servers hold a hundred in a minute");
         assert!(within(Duration::from_secs(200)) == 199);

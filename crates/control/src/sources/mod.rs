@@ -11,8 +11,8 @@
 //!                                               status.parents[], Events on the objects ◄─ report
 //! ```
 //!
-//! Unknown is not empty: a kind that cannot be read keeps its last objects, and what was written from them stays. What is no longer
-//! derived goes through a [deletion hold](crate::deletion_hold), unless one watched change of its own object shows why.
+//! Unknown is not empty: a kind that cannot be read keeps its last objects, and their Routers and Routes stay. Lost ones go through a
+//! [deletion hold](crate::deletion_hold), unless one watched change of their own object explains the loss.
 
 pub mod inventory;
 
@@ -122,12 +122,12 @@ impl Family {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// It is not read.
+    /// Not read.
     #[default]
     Off,
-    /// It is read and reported, and nothing is written.
+    /// Read and reported; nothing is written.
     Show,
-    /// Its shards are Routers, and its names Routes.
+    /// Written as Routers and Routes.
     Publish,
 }
 
@@ -322,7 +322,7 @@ pub enum Reason {
     SeveralParents,
     /// The API of the platform rejects the Router or Route.
     Rejected,
-    /// It is no longer derived, and its Router or Route is kept: an administrator decides.
+    /// A deletion hold keeps the Router or Route, which is no longer derived.
     Held,
 }
 

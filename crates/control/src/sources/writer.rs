@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  informers of the cluster ─► Derivation ─┐
-//!                                          ├─► differences ─► apply, or delete what [`Losses`] lets go
+//!                                          ├─► differences ─► apply, or delete as [`Losses`] decides
 //!  Routers, Routes of the platform ────────┘
 //! ```
 //!
@@ -161,7 +161,7 @@ struct Writer {
     routes_on: HashMap<Box<str>, usize>,
     /// The addresses that were applied last: others of a Router are its operator's.
     applied: HashMap<String, BTreeSet<IpAddr>>,
-    /// What was written and is not derived, and is not judged yet.
+    /// The written objects that are not derived, and whose loss is not judged yet.
     suspects: BTreeSet<Key>,
     router_losses: Losses,
     route_losses: Losses,
@@ -170,7 +170,7 @@ struct Writer {
     housekeeping_at: Option<Instant>,
     /// The watched deletions that are not confirmed yet.
     deleted: BTreeMap<Kind, BTreeSet<ObjectKey>>,
-    /// Those that the cluster confirms now.
+    /// The deletions that the cluster confirms now.
     confirming: BTreeMap<Kind, BTreeSet<ObjectKey>>,
     /// The notes about writes that the platform rejects.
     rejected: BTreeMap<Key, Note>,
@@ -312,7 +312,7 @@ impl Writer {
         }
     }
 
-    /// Returns whether the source of what was written is known, and switched on.
+    /// Returns whether an object that is not derived from this source is certainly lost, and the source is switched on.
     fn is_certain(&self, source: &Source) -> bool {
         let mode = source.family().map_or(Mode::Off, |family| self.settings.mode(family));
         mode == Mode::Publish && self.derivation.is_certain(source)
@@ -333,7 +333,7 @@ impl Writer {
         }
     }
 
-    /// Suspects all that was written and is not derived.
+    /// Suspects all written objects that are not derived.
     fn suspect_all(&mut self) {
         let routers = self.written_routers.keys().map(|name| Key::Router(ObjectKey::cluster(name)));
         let keys = routers.chain(self.written_routes.keys().cloned().map(Key::Route));
@@ -342,7 +342,7 @@ impl Writer {
     }
 
     /// Judges the suspects whose sources are known.
-    fn judge(&mut self, now: Instant) {
+    fn judge_suspects(&mut self, now: Instant) {
         let suspects = std::mem::take(&mut self.suspects);
         let (mut routers, mut routes) = (BTreeSet::new(), BTreeSet::new());
         for key in &suspects {
@@ -357,7 +357,7 @@ impl Writer {
         self.decide(now);
     }
 
-    /// Applies the decisions of administrators, and reports what is held.
+    /// Applies the decisions of administrators, and reports the held objects.
     fn decide(&mut self, now: Instant) {
         let decisions = self.held.decisions().borrow().clone();
         for (name, at) in self.router_losses.decide(&decisions, now) {
@@ -466,7 +466,7 @@ impl Writer {
         true
     }
 
-    /// Compares what was written with what is derived.
+    /// Compares a written object with the derived one.
     fn take_written(&mut self, key: Key) {
         if self.lost(&key).is_some() {
             self.suspects.insert(key.clone());
@@ -580,7 +580,7 @@ impl Writer {
         Plan::Act(Job::Delete(Preconditions { uid, resource_version: Some(version.into_string()) }))
     }
 
-    /// Notes that nothing is to be written.
+    /// Notes that there is nothing to write.
     fn settled(&mut self, key: &Key) -> Plan<Job> {
         self.is_changed |= self.rejected.remove(key).is_some();
         Plan::Nothing
@@ -640,7 +640,7 @@ impl Controller for Writer {
             return;
         }
         if !self.suspects.is_empty() {
-            self.judge(now);
+            self.judge_suspects(now);
         }
         let inventory = self.derivation.inventory();
         self.held.set_synced(self.reader.kinds().iter().all(|kind| inventory.is_settled(*kind)));
@@ -759,7 +759,7 @@ impl WrittenRouter {
         })
     }
 
-    /// Returns whether it is as it is derived. Addresses other than those applied last are its operator's.
+    /// Returns whether it equals the derived one. Addresses other than those applied last are its operator's.
     fn is_of(&self, shard: &Shard, applied: Option<&BTreeSet<IpAddr>>) -> bool {
         let addresses = addresses(shard);
         let are_same =
@@ -774,7 +774,7 @@ impl WrittenRouter {
     }
 }
 
-/// Returns whether a Route is as it is derived.
+/// Returns whether a Route equals the derived one.
 fn is_of(written: &SourceMarks, route: &RouteInfo, name: &Name) -> bool {
     *written.uid == *label(&name.source, &name.origin.uid)
         && *written.object == *name.source.to_string()
@@ -783,7 +783,7 @@ fn is_of(written: &SourceMarks, route: &RouteInfo, name: &Name) -> bool {
         && route.host.as_deref() == Some(&name.host)
 }
 
-/// Returns the value of the label of what is written from an object: its UID. A class without an object has none.
+/// Returns the value of the label of the Routers and Routes of an object: its UID. A class without an object has none.
 fn label(source: &Source, uid: &str) -> String {
     if uid.is_empty() {
         super::named(source.kind, [source.kind, &source.namespace, &source.name], 63)

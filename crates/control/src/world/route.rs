@@ -16,11 +16,11 @@ use signpost_types::names::challenge_name;
 use signpost_types::paths;
 use signpost_types::route_state::RouteState;
 use signpost_types::traffic::Requested;
-use signpost_types::v1alpha1::{SOURCE_LABEL, SOURCE_OBJECT_ANNOTATION};
 use signpost_types::v1alpha1::route::{
     ADMITTED, Adopted, AssignedName, CONDITIONS, FormerName, HOST_VERIFIED, MOVE_ANNOTATION, MOVE_PENDING, NameKind,
     Phase, Route, RouteCondition, SCHEDULED, Tls,
 };
+use signpost_types::v1alpha1::{SOURCE_LABEL, SOURCE_OBJECT_ANNOTATION};
 
 /// The reason of the condition `Admitted` of a Route whose host another one holds.
 pub const HOST_TAKEN: &str = "HostAlreadyClaimed";

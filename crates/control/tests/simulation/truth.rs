@@ -305,7 +305,9 @@ impl Truth {
                 if is_derived {
                     // A source decides these.
                     let fields = ["dns", "addresses", "routeSelector", "namespaceSelector", "host", "adopted"];
-                    spec.as_object_mut().into_iter().for_each(|spec| spec.retain(|field, _| !fields.contains(&&**field)));
+                    spec.as_object_mut()
+                        .into_iter()
+                        .for_each(|spec| spec.retain(|field, _| !fields.contains(&&**field)));
                     labels.as_object_mut().into_iter().for_each(|labels| drop(labels.remove(SOURCE_LABEL)));
                 }
                 (spec, labels)

@@ -27,7 +27,7 @@ struct Shared {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Served {
     Yes,
-    /// Its definition is being removed.
+    /// The definition is being removed.
     Removing,
     No,
 }
@@ -37,7 +37,7 @@ struct State {
     revision: u64,
     kinds: BTreeMap<Kind, BTreeMap<String, Value>>,
     served: BTreeMap<Kind, Served>,
-    /// The kinds that nobody may list or watch.
+    /// The kinds that may not be listed or watched.
     forbidden: BTreeSet<Kind>,
     /// The kinds whose lists are empty by mistake.
     emptied: BTreeSet<Kind>,
@@ -93,7 +93,7 @@ impl Cluster {
         self.change(|state| state.delete(kind, key));
     }
 
-    /// Deletes an object whose event nobody sees: watches break, and their revisions are too old.
+    /// Deletes an object without an event: watches break, and their revisions are too old.
     pub fn delete_unseen(&self, kind: Kind, key: &str) {
         self.change(|state| {
             state.delete(kind, key);
@@ -126,7 +126,11 @@ impl Cluster {
     /// Sets whether a kind may be listed and watched.
     pub fn forbid(&self, kind: Kind, is_forbidden: bool) {
         self.change(|state| {
-            if is_forbidden { state.forbidden.insert(kind) } else { state.forbidden.remove(&kind) };
+            if is_forbidden {
+                state.forbidden.insert(kind)
+            } else {
+                state.forbidden.remove(&kind)
+            };
             state.forget();
         });
     }
@@ -134,7 +138,11 @@ impl Cluster {
     /// Sets whether lists of a kind are empty by mistake.
     pub fn empty(&self, kind: Kind, is_emptied: bool) {
         self.change(|state| {
-            if is_emptied { state.emptied.insert(kind) } else { state.emptied.remove(&kind) };
+            if is_emptied {
+                state.emptied.insert(kind)
+            } else {
+                state.emptied.remove(&kind)
+            };
             state.forget();
         });
     }
@@ -216,7 +224,9 @@ impl Cluster {
                         let new = |(revision, of, ..): &&(u64, Kind, _, _)| *revision > after && *of == kind;
                         let new: Vec<_> = state.events.iter().filter(new).collect();
                         if let Some((last, ..)) = new.last() {
-                            let lines = new.iter().map(|(_, _, what, object)| format!("{}\n", json!({"type": what, "object": object})));
+                            let lines = new
+                                .iter()
+                                .map(|(_, _, what, object)| format!("{}\n", json!({"type": what, "object": object})));
                             return Some((Bytes::from(lines.collect::<String>()), (*last, bell)));
                         }
                     }

@@ -1,5 +1,5 @@
-//! The leader that writes Routers and Routes from a source cluster: whatever that cluster does, what its objects still mean stays, and
-//! when the faults end, the platform has what is derived.
+//! The leader that writes Routers and Routes from a source cluster. During all faults of that cluster, existing objects keep their Routers and
+//! Routes; after the faults, the platform has exactly the derived ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -174,7 +174,7 @@ async fn what_a_cluster_means_is_written() {
     cluster.put(Kind::Gateway, gateway("us"));
     until("they are back", || counts(&platform) == (2, 4)).await;
 
-    // What somebody deletes on the platform comes back.
+    // An object that is deleted on the platform comes back.
     let key = platform.all("routes")[0]["metadata"]["name"].as_str().expect("a name").to_owned();
     platform.delete("routes", "shop", &key);
     until("it is written again", || counts(&platform).1 == 4).await;
@@ -185,7 +185,7 @@ async fn what_a_cluster_means_is_written() {
 #[tokio::test]
 async fn what_is_unknown_is_not_empty() {
     let faults: [(&str, fn(&Cluster, Kind)); 5] = [
-        ("its permission is taken away", |cluster, kind| cluster.forbid(kind, true)),
+        ("its permission is revoked", |cluster, kind| cluster.forbid(kind, true)),
         ("its lists are empty", |cluster, kind| cluster.empty(kind, true)),
         ("its definition is not served", |cluster, kind| cluster.serve(kind, Served::No)),
         ("its definition is removed", |cluster, kind| cluster.remove_definition(kind)),
@@ -238,7 +238,7 @@ async fn losses_by_list_are_held() {
         cluster.delete_unseen(Kind::HTTPRoute, &format!("shop/app{number}"));
     }
     until("a hold is reported", || platform.all("deletionholds").len() == 1).await;
-    until("notes say so", || leader.has_note("Held")).await;
+    until("there is a note", || leader.has_note("Held")).await;
     assert_eq!(counts(&platform), (1, 12));
     // One that returns is not lost.
     cluster.put(Kind::HTTPRoute, route("app0", "eu", true));
@@ -253,7 +253,7 @@ async fn losses_by_list_are_held() {
     leader.stop().await;
 }
 
-/// A source that is switched off or shown leaves what was written, and another leader takes over.
+/// A source that is switched off or shown leaves the written objects, also in the next leader.
 #[tokio::test]
 async fn a_source_that_is_switched_off() {
     let (platform, cluster) = (platform().await, cluster(&["eu"], 3));
@@ -278,7 +278,7 @@ async fn a_router_by_hand_wins() {
     platform.put("routers", super::router("by-hand", &json!({"dns": "eu.v3.example"})));
     let leader = Leader::start(&platform, &cluster, settings());
     until("the other is written", || counts(&platform) == (2, 1)).await;
-    until("a note says why", || leader.has_note("DomainAlreadyInUse")).await;
+    until("there is a note", || leader.has_note("DomainAlreadyInUse")).await;
     tokio::time::sleep(WHILE).await;
     assert_eq!(counts(&platform), (2, 1));
     leader.stop().await;
@@ -298,7 +298,7 @@ async fn storm(seed: u64) {
     let (platform, cluster) = (platform().await, cluster(&["eu", "us", "ap"], 30));
     let mut leader = Leader::start(&platform, &cluster, settings());
     until("all is written", || counts(&platform) == (3, 30)).await;
-    // The objects that nobody has deleted since the start.
+    // The objects that were not deleted since the start.
     let mut kept: BTreeSet<String> = cluster.keys(Kind::HTTPRoute).into_iter().collect();
     let kinds = [Kind::Gateway, Kind::GatewayClass, Kind::HTTPRoute, Kind::ListenerSet, Kind::Namespace, Kind::Service];
     let host = |key: &str| {
