@@ -9,6 +9,7 @@ pub mod health;
 pub mod host;
 pub mod liveness;
 pub mod metrics;
+pub mod sources;
 pub mod unrouted;
 
 use std::net::SocketAddr;
@@ -26,6 +27,7 @@ use dashboard::zones::ServedZones;
 use health::Health;
 use liveness::Liveness;
 use metrics::Metrics;
+use sources::Sources;
 use unrouted::Unrouted;
 
 use signpost_runtime::httpd::Peer;
@@ -39,6 +41,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// The queried names without a Route.
     pub unrouted: Arc<Unrouted>,
+    /// The report about the sources.
+    pub sources: Arc<Sources>,
     /// The zones of the process's name server.
     pub served: Arc<ServedZones>,
     /// The addresses of the process's name server.
@@ -47,14 +51,23 @@ pub struct Admin {
 
 /// Returns the endpoints, those of the dashboard among them.
 pub fn router(admin: Admin, dashboard: Dashboard) -> Router {
-    let (shown, judge) = (admin.clone(), dashboard.clone());
-    let unrouted = move |peer, headers| unrouted_names(shown.clone(), judge.clone(), peer, headers);
+    let (shown, judge) = (admin.unrouted.clone(), dashboard.clone());
+    let unrouted = move |peer, headers| {
+        let shown = shown.clone();
+        for_operators(move || shown.respond(), judge.clone(), peer, headers)
+    };
+    let (shown, judge) = (admin.sources.clone(), dashboard.clone());
+    let sources = move |peer, headers| {
+        let shown = shown.clone();
+        for_operators(move || shown.respond(), judge.clone(), peer, headers)
+    };
     Router::new()
         .route("/", get(index))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
         .route("/unrouted-names", get(unrouted))
+        .route("/sources", get(sources))
         .with_state(admin)
         .merge(dashboard.router())
 }
@@ -69,6 +82,7 @@ async fn index(headers: HeaderMap) -> Response {
                 /readyz          readiness, with the state of each check\n\
                 /metrics         metrics for Prometheus\n\
                 /unrouted-names  queried names of shards without a Route, as JSON\n\
+                /sources         shards and names of the source cluster, as JSON\n\
                 /dashboard/      the dashboard\n";
     text.into_response()
 }
@@ -92,10 +106,10 @@ async fn scrape(State(admin): State<Admin>, headers: HeaderMap) -> Response {
     admin.metrics.respond(&headers)
 }
 
-/// Returns the queried names without a Route. Some are names of former Routes, so access is restricted: to clients on this
+/// Returns a report that names Routes of all namespaces, former ones among them. So access is restricted: to clients on this
 /// machine, and to users that may list Zones.
-async fn unrouted_names(
-    admin: Admin,
+async fn for_operators(
+    report: impl FnOnce() -> Response,
     dashboard: Dashboard,
     peer: Option<Extension<Peer>>,
     headers: HeaderMap,
@@ -103,14 +117,14 @@ async fn unrouted_names(
     // A proxy on this machine forwards requests of others.
     let is_passed_on = headers.keys().any(|name| is_of_a_proxy(name.as_str()));
     if !is_passed_on && peer.is_some_and(|Extension(Peer(peer))| peer.ip().to_canonical().is_loopback()) {
-        return admin.unrouted.respond();
+        return report();
     }
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let Some(token) = authorization.and_then(|value| value.strip_prefix("Bearer ")) else {
         return (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], NOT_FOR_ALL).into_response();
     };
     match dashboard.sees_all(token.trim()).await {
-        Ok(true) => admin.unrouted.respond(),
+        Ok(true) => report(),
         Ok(false) => (StatusCode::FORBIDDEN, NOT_FOR_ALL).into_response(),
         Err(failure) => failure.into_response(),
     }
@@ -123,7 +137,7 @@ fn is_of_a_proxy(header: &str) -> bool {
     const ENDS: [&str; 4] = ["client-ip", "connecting-ip", "remote-addr", "remote-ip"];
     STARTS.iter().any(|start| header.starts_with(start)) || ENDS.iter().any(|end| header.ends_with(end))
 }
-const NOT_FOR_ALL: &str = "queried names are available to requests from this machine, and to users of the API who may list \
+const NOT_FOR_ALL: &str = "the report is available to requests from this machine, and to users of the API who may list \
                            Zones; send such a user's token as \"Authorization: Bearer TOKEN\"\n";
 
 #[cfg(test)]
@@ -159,6 +173,15 @@ mod tests {
         let (status, text) = get(&admin, "/livez").await;
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
         assert!(text.starts_with("DNS worker 0 is hung"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn the_report_of_sources_is_served_to_this_machine() {
+        let admin = Admin::default();
+        let (status, text) = get(&admin, "/sources").await;
+        assert!(status == StatusCode::NOT_FOUND && text.contains("reads no source cluster"), "{text}");
+        admin.sources.open(|| Ok(serde_json::json!({})));
+        assert_eq!(get(&admin, "/sources").await, (StatusCode::OK, "{}".to_owned()));
     }
 
     #[tokio::test]

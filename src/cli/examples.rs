@@ -44,7 +44,7 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
     (
         "sources",
         [
-            "signpost sources --cluster-kubeconfig cluster.kubeconfig --domain apps.example.com",
+            "signpost sources",
             "signpost sources -f objects.yaml --domain apps.example.com --ingress-class nginx=web.apps.example.com",
         ],
     ),

@@ -96,6 +96,15 @@ impl Admin {
         Ok((status == 200, text.lines().filter(|line| line.starts_with('[')).map(str::to_owned).collect()))
     }
 
+    /// Returns the report of the process at `url` about the sources.
+    pub(super) async fn sources(&self, url: &str) -> Result<serde_json::Value, String> {
+        let (status, text) = self.get(url, "/sources").await?;
+        match status {
+            200 => serde_json::from_str(&text).map_err(|error| format!("{url}: invalid response: {error}")),
+            _ => Err(format!("{url}/sources returned {status}: {}", text.trim())),
+        }
+    }
+
     /// Returns a one-time link to the dashboard of the process at `url` for the user with this token, and the user's name.
     pub(super) async fn sign_in_link(&self, url: &str, token: &str) -> Result<SignInLink, String> {
         let body = serde_json::json!({"token": token}).to_string();

@@ -1,4 +1,5 @@
-//! `signpost sources`: shows the shards and names that the objects of a cluster mean, and publishes nothing.
+//! `signpost sources`: shows the shards and names that the objects of a cluster mean, and publishes nothing. Without a cluster, it shows
+//! those of the running platform, from the admin endpoint of the process that leads.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,20 +9,20 @@ use kube::api::{DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::discovery::ApiResource;
 use kube::{Api, Client, Config};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::access::{self, API_TIMEOUT, ApiLocation, cause};
 use super::output::{self, ListOptions, Listing};
 use super::style::Style;
 use super::table::{Cell, Table};
-use super::{Error, Outcome, file, option, progress, serve, switch};
+use super::{Error, Outcome, file, option, progress, scrape, serve, switch};
 use crate::config::value;
 use crate::daemon::manifests;
 use signpost_control::sources::inventory::{Inventory, Kind};
-use signpost_control::sources::{self, Derived, Family, Mode, reader};
+use signpost_control::sources::{self, Family, Mode, reader};
 
-const SHARD_COLUMNS: [&str; 4] = ["shard", "zone", "addresses", "source"];
-const NAME_COLUMNS: [&str; 4] = ["host", "shard", "source", "admitted-by"];
+const SHARD_COLUMNS: [&str; 5] = ["shard", "zone", "addresses", "source", "mode"];
+const NAME_COLUMNS: [&str; 5] = ["host", "shard", "source", "admitted-by", "mode"];
 const NOTE_COLUMNS: [&str; 3] = ["object", "reason", "message"];
 
 pub(super) fn command() -> Command {
@@ -45,17 +46,24 @@ pub(super) fn command() -> Command {
     Command::new("sources")
         .about("Show which shards and names the Gateways, Ingresses, and OpenShift routes of a cluster mean")
         .after_help(
-            "The command reads the cluster, and changes nothing there or on the platform. It needs the permission to list the \
-             kinds; one that it cannot list is in the notes. -o name lists the hosts. Exit codes: 0 shown, 1 the cluster \
-             is unreachable, 2 invalid usage.",
+            "Without --cluster-kubeconfig and -f, the command shows what the running platform derives, from the admin endpoint \
+             of the process that leads. With a cluster, it reads that, and changes nothing there or on the platform. It needs \
+             the permission to list the kinds; one that it cannot list is in the notes. -o name lists the hosts. Exit codes: 0 \
+             shown, 1 the cluster or the process is unreachable, or the process does not lead, 2 invalid usage.",
         )
         .args([cluster, files, domains, classes, controllers, private, access::context_argument()])
-        .group(ArgGroup::new("objects").args(["cluster-kubeconfig", "filename"]).required(true))
+        .group(ArgGroup::new("objects").args(["cluster-kubeconfig", "filename"]))
+        .args(scrape::arguments())
         .args(output::list_arguments(columns))
-        .args(serve::arguments_of(&["domain"]))
+        .args(serve::arguments_of(&["domain", "data-dir"]))
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    if !matches.contains_id("objects") {
+        let scrape::Target { urls, authorities } = scrape::target(matches)?;
+        let admin = scrape::Admin::new(authorities.as_deref())?;
+        return ListOptions::of(matches).show(|| access::run(API_TIMEOUT, of_leader(&admin, &urls)), listing);
+    }
     let mut settings = ApiLocation::of(matches)?.settings.sources();
     if settings.domain.is_empty() {
         return Err(Error::Usage("\"domain\" is not set: set --domain NAME".to_owned()));
@@ -76,9 +84,21 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
             }
             None => of_files(matches, &settings)?,
         };
-        Ok(sources::derive(&inventory, &settings))
+        Ok(json!(sources::derive(&inventory, &settings)))
     };
     ListOptions::of(matches).show(read, listing)
+}
+
+/// Returns the report of the first of these processes that has one.
+async fn of_leader(admin: &scrape::Admin, urls: &[String]) -> Result<Value, String> {
+    let mut reason = String::new();
+    for url in urls {
+        match admin.sources(url).await {
+            Ok(report) => return Ok(report),
+            Err(error) => reason = error,
+        }
+    }
+    Err(reason)
 }
 
 /// Reads the objects in files.
@@ -143,32 +163,42 @@ async fn objects(client: &Client, resource: &ApiResource) -> Result<Vec<Value>, 
 }
 
 /// Returns three tables: shards, names, and notes. Their names are the hosts.
-fn listing(derived: &Derived) -> Listing {
+fn listing(derived: &Value) -> Listing {
+    let list = |name: &str| derived[name].as_array().into_iter().flatten();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut shards = Table::bounded(SHARD_COLUMNS);
-    for shard in &derived.shards {
-        let targets = shard.addresses.iter().map(ToString::to_string).chain(shard.host_names.iter().cloned());
-        let targets: Vec<String> = targets.collect();
+    for shard in list("shards") {
+        let targets = ["addresses", "hostNames"].into_iter().flat_map(|field| shard[field].as_array()).flatten();
+        let targets: Vec<String> = targets.map(text).collect();
         let targets = match targets.is_empty() {
             true => Cell::styled(Style::Bad, "none"),
             false => Cell::from(targets.join(", ")),
         };
-        let source = shard.source.to_string();
-        shards.row_of(Vec::new(), [shard.name.as_str().into(), shard.dns.as_str().into(), targets, source.into()]);
+        let [name, zone, mode] = ["name", "dns", "mode"].map(|field| Cell::from(text(&shard[field])));
+        shards.row_of(Vec::new(), [name, zone, targets, source(&shard["source"]).into(), mode]);
     }
     let mut names = Table::bounded(NAME_COLUMNS);
-    for name in &derived.names {
-        let (source, by) = (name.source.to_string(), name.admitted_by.as_str());
-        names.row_of(
-            vec![name.host.clone()],
-            [name.host.as_str().into(), name.shard.as_str().into(), source.into(), by.into()],
-        );
+    for name in list("names") {
+        let [host, shard, by, mode] =
+            ["host", "shard", "admittedBy", "mode"].map(|field| Cell::from(text(&name[field])));
+        names.row_of(vec![text(&name["host"])], [host, shard, source(&name["source"]).into(), by, mode]);
     }
     let mut notes = Table::bounded(NOTE_COLUMNS);
-    for note in &derived.notes {
-        let reason = Cell::styled(Style::Warning, format!("{:?}", note.reason));
-        notes.row_of(Vec::new(), [note.source.to_string().into(), reason, note.message.as_str().into()]);
+    for note in list("notes") {
+        let reason = Cell::styled(Style::Warning, text(&note["reason"]));
+        notes.row_of(Vec::new(), [source(&note["source"]).into(), reason, text(&note["message"]).into()]);
     }
     let tables: Vec<Table> = [shards, names, notes].into_iter().filter(|table| !table.is_empty()).collect();
-    let nothing = "there is no Gateway, Ingress, or OpenShift route that means a shard or a name";
+    let nothing = "there is no Gateway, Ingress, Service, or OpenShift route that means a shard or a name";
     Listing { note: tables.is_empty().then(|| nothing.to_owned()), tables }
+}
+
+/// Returns the text form of an object's name.
+fn source(source: &Value) -> String {
+    let [kind, namespace, name] = ["kind", "namespace", "name"].map(|field| source[field].as_str().unwrap_or_default());
+    match (namespace, name) {
+        ("", "") => kind.to_owned(),
+        ("", name) => format!("{kind} {name}"),
+        (namespace, name) => format!("{kind} {namespace}/{name}"),
+    }
 }

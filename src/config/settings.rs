@@ -372,7 +372,8 @@ settings! {
         /// Query name servers of hosts at private addresses and at those of this machine, too. The owners of hosts
         /// choose these addresses: set it only if they may reach that network anyway.
         hosts_private_addresses: bool = boolean(), "false";
-        /// A resolver that finds the name servers of hosts for `hosts`; queried in this order.
+        /// A resolver that finds the name servers of hosts for `hosts`, and the addresses of load balancers that have a host
+        /// name instead; queried in this order.
         resolver: Vec<SocketAddr> = by("ADDR[:PORT]", value::server_address).list().at_most(RESOLVERS_MAX),
             unset("those of /etc/resolv.conf");
     }

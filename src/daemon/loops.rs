@@ -12,6 +12,7 @@ use std::time::Duration;
 use kube::Client;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
+use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +21,7 @@ use super::engine::{self, Engine};
 use super::freshness::{UNHEARD, mark_stale, missing_zones};
 use super::platform;
 use super::runtime_settings::RuntimeSettings;
-use super::scheduling::{authorities, host_resolvers, run_for_leadership, servers_to_ask};
+use super::scheduling::{authorities, host_resolvers, platform_resolvers, run_for_leadership, servers_to_ask};
 use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::config::value::RouterRuntime;
@@ -47,7 +48,8 @@ use signpost_control::observe::ownership::OwnershipCheck;
 use signpost_control::observe::ownership::challenge::Key;
 use signpost_control::observe::verify::feed::ZoneFeed;
 use signpost_control::observe::{
-    certificates, health, hosts, instances, ownership, programmed, resolved_refs, route_checks, services, verify,
+    certificates, health, hosts, instances, ownership, programmed, resolve, resolved_refs, route_checks, services,
+    verify,
 };
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
@@ -203,6 +205,11 @@ impl Shared<'_> {
             })
         });
         list.leader("addresses of Services", (), |client, world, (), stop| services::run(client, world, stop));
+        let settings =
+            resolve::Settings { resolvers: platform_resolvers(self.config), patience: self.config.verify.timeout };
+        list.leader("addresses of host names", settings, |_, world, settings, stop| {
+            resolve::run(settings, world.host_names, stop)
+        });
         list.leader("Routes on instances", self.metrics(programmed::Metrics::register), programmed::run);
         list.leader("certificates", self.metrics(certificates::Metrics::register), |_, world, metrics, stop| {
             certificates::run(world, metrics, stop)
@@ -228,9 +235,31 @@ impl Shared<'_> {
     /// Adds the loop that writes what the sources mean.
     fn follow_sources(&self, list: &mut List<'_>) {
         let Some((cluster, shared)) = self.sources.clone() else { return };
+        let settings = Arc::new(self.config.sources());
+        let (instance, events) = (self.instance.to_owned(), self.metrics(sources::report::register));
+        let reporting = sources::report::Parts {
+            cluster: cluster.clone(),
+            settings: Arc::clone(&settings),
+            shared: Arc::clone(&shared),
+            instance,
+            events,
+        };
+        list.leader("reports on sources", reporting, sources::report::run);
+        let parts = (Arc::clone(&settings), Arc::clone(&shared));
+        list.leader("host names of sources", parts, |_, world, (settings, shared), stop| {
+            sources::report::resolve(world, settings, shared, stop)
+        });
+        let (reported, leadership) = (Arc::clone(&shared), list.leadership.clone());
+        self.admin.sources.open(move || match &*leadership.borrow() {
+            Leadership::Leader(_) => Ok(json!(&**reported.derived.borrow())),
+            Leadership::Follower { holder: Some(holder) } => {
+                Err(format!("the process {holder} leads, and has the report"))
+            }
+            Leadership::Follower { holder: None } => Err("no process leads, so nothing is derived".to_owned()),
+        });
         let parts = sources::writer::Parts {
             cluster,
-            settings: Arc::new(self.config.sources()),
+            settings,
             shared,
             instance: self.instance.to_owned(),
             share_percent: self.runtime_settings.deletion_hold_threshold.subscribe(),

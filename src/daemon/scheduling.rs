@@ -131,14 +131,19 @@ pub fn host_resolvers(config: &config::Settings) -> Vec<SocketAddr> {
     each.collect()
 }
 
+/// Returns the resolvers of the platform: those of `verify.resolver`, otherwise those of the system.
+pub fn platform_resolvers(config: &config::Settings) -> Vec<SocketAddr> {
+    match config.verify.resolver.is_empty() {
+        true => system_resolvers(),
+        false => config.verify.resolver.clone(),
+    }
+}
+
 /// Returns the settings for finding and querying the name servers of hosts.
 pub fn authorities(config: &config::Settings) -> AuthoritativeServers {
-    let mut resolvers = config.verify.resolver.clone();
+    let resolvers = platform_resolvers(config);
     if resolvers.is_empty() {
-        resolvers = system_resolvers();
-        if resolvers.is_empty() {
-            tracing::warn!("verify.hosts is true, but /etc/resolv.conf contains no resolver; set verify.resolver");
-        }
+        tracing::warn!("verify.hosts is true, but /etc/resolv.conf contains no resolver; set verify.resolver");
     }
     AuthoritativeServers {
         resolvers,

@@ -124,6 +124,7 @@ fn signing_in_and_what_is_refused() {
         "data/records?zone=v3.rhcloud.com",
         "data/servers?zone=v3.rhcloud.com&platform=v3.rhcloud.com",
         "data/process",
+        "data/sources",
         "data/live",
         "api/apis/signpost.dev/v1alpha1/routers",
     ] {

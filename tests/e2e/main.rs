@@ -43,6 +43,7 @@ mod scheduling;
 mod service;
 mod services;
 mod shared_hosts;
+mod source_reports;
 mod sources;
 mod split;
 mod stale;

@@ -35,7 +35,7 @@ const GROUP: &str = "gateway.networking.k8s.io";
 /// Any fields.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
-struct Free {
+pub(super) struct Free {
     #[serde(flatten)]
     #[schemars(skip)]
     fields: Map<String, Value>,
@@ -68,9 +68,9 @@ struct HTTPRouteSpec {
     fields: Map<String, Value>,
 }
 
-static CLASS: LazyLock<Kind> = LazyLock::new(Kind::of::<GatewayClass>);
-static GATEWAY: LazyLock<Kind> = LazyLock::new(Kind::of::<Gateway>);
-static ROUTE: LazyLock<Kind> = LazyLock::new(Kind::of::<HTTPRoute>);
+pub(super) static CLASS: LazyLock<Kind> = LazyLock::new(Kind::of::<GatewayClass>);
+pub(super) static GATEWAY: LazyLock<Kind> = LazyLock::new(Kind::of::<Gateway>);
+pub(super) static ROUTE: LazyLock<Kind> = LazyLock::new(Kind::of::<HTTPRoute>);
 
 struct PlainData;
 
@@ -130,17 +130,22 @@ fn json_response(code: StatusCode, body: &Value) -> Response {
 }
 
 /// A running cluster.
-struct Cluster {
-    address: SocketAddr,
+pub(super) struct Cluster {
+    pub(super) address: SocketAddr,
     client: Client,
     faults: Faults,
 }
 
 /// Starts a cluster with these objects.
 async fn cluster(objects: &[Value], stop: CancellationToken) -> Cluster {
-    let kinds = [&*CLASS, &*GATEWAY, &*ROUTE].map(|kind| (kind, Arc::new(PlainData) as Arc<dyn Hooks>));
+    cluster_of(&[&CLASS, &GATEWAY, &ROUTE], objects, stop).await
+}
+
+/// Starts a cluster that serves these kinds.
+pub(super) async fn cluster_of(kinds: &[&'static Kind], objects: &[Value], stop: CancellationToken) -> Cluster {
+    let kinds: Vec<_> = kinds.iter().map(|kind| (*kind, Arc::new(PlainData) as Arc<dyn Hooks>)).collect();
     let settings = Settings::new(
-        Kinds::new(kinds).with_namespaces(&["infra", "shop"]),
+        Kinds::new(kinds).with_namespaces(&["infra", "openshift-ingress-operator", "shop"]),
         Arc::new(MastersOnly),
         Arc::new(Authenticator::default()),
     );
@@ -181,7 +186,7 @@ async fn create(client: &Client, object: &Value) {
     api.patch_status(&text(&object["metadata"]["name"]), &PatchParams::default(), &status).await.expect("reported");
 }
 
-fn accepted(kind: &str) -> Value {
+pub(super) fn accepted(kind: &str) -> Value {
     json!([{"type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}])
 }
 
@@ -217,7 +222,7 @@ fn objects() -> Vec<Value> {
 }
 
 /// Returns the path of a kubeconfig of the cluster at this address.
-fn kubeconfig(data: &DataDir, address: SocketAddr) -> String {
+pub(super) fn kubeconfig(data: &DataDir, address: SocketAddr) -> String {
     let file = data.join(&format!("{}.kubeconfig", address.port()));
     let text = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",

@@ -14,7 +14,7 @@ fn get(server: SocketAddr, head: &str) -> (u16, String) {
 }
 
 const PATHS: &[&str] =
-    &["/", "/metrics", "/unrouted-names", "/dashboard/", "/dashboard/session", "/dashboard/data/samples"];
+    &["/", "/metrics", "/unrouted-names", "/sources", "/dashboard/", "/dashboard/session", "/dashboard/data/samples"];
 
 #[test]
 fn the_admin_endpoint_answers_to_its_own_names() {

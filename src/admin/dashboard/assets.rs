@@ -45,6 +45,7 @@ const ASSETS: &[Asset] = &[
     asset!("shards.js", JS),
     asset!("zones.js", JS),
     asset!("zone.js", JS),
+    asset!("sources.js", JS),
     asset!("events.js", JS),
     asset!("fleet.js", JS),
     asset!("traffic.js", JS),

@@ -18,6 +18,7 @@
 //! | `data/events` | pages of Events ([`events`]) |
 //! | `data/traffic` | requests, errors, times, and endpoints of Routes ([`traffic`]) |
 //! | `data/zones`, `data/records`, `data/servers` | pages of zones and records, and the serials on name servers ([`zones`]) |
+//! | `data/sources` | the shards and names of the source cluster, as the leader derives them |
 //! | `data/process` | this process: its version, start time, and readiness checks |
 //! | `data/live` | what changes, as server-sent events ([`live`]) |
 //! | `api/…` | an object or list of the API itself, as this user may see it |
@@ -74,6 +75,7 @@ use super::exposition::Format;
 use super::health::Health;
 use super::host::exact_authority;
 use super::metrics::Metrics;
+use super::sources::Sources;
 use signpost_runtime::httpd::Encrypted;
 
 /// The maximum size of a browser's request: a token, and a few words.
@@ -109,6 +111,7 @@ pub struct Shared {
     samples: Samples,
     agents: Agents,
     served: Arc<ServedZones>,
+    sources: Arc<Sources>,
     /// The addresses of the process's name server.
     dns_listen: Vec<SocketAddr>,
     /// The permit to read zones: one request at a time.
@@ -135,6 +138,7 @@ impl Dashboard {
             samples: Samples::default(),
             agents: Agents::default(),
             served: admin.served.clone(),
+            sources: admin.sources.clone(),
             dns_listen: admin.dns_listen.clone(),
             zone_reads: Arc::new(Semaphore::new(1)),
             streams: StreamLimiter::new(live::STREAMS_MAX, live::STREAMS_OF_USER_MAX),
@@ -198,6 +202,7 @@ impl Dashboard {
             .route("/dashboard/data/records", get(zones::records))
             .route("/dashboard/data/servers", get(zones::servers))
             .route("/dashboard/data/process", get(process))
+            .route("/dashboard/data/sources", get(sources))
             .route("/dashboard/data/live", get(live))
             .route("/dashboard/api/{*path}", get(object))
             .layer(DefaultBodyLimit::max(BODY_OCTETS_MAX))
@@ -446,6 +451,20 @@ async fn routes(State(shared): State<Arc<Shared>>, headers: HeaderMap, Query(wan
 async fn all_samples(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
     shared.admitted(&headers).await?;
     Ok(json_of(&shared.samples.all()))
+}
+
+/// The parameters of the report about the sources.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WantedSources {
+    /// Text that an item must contain.
+    q: String,
+}
+
+/// Returns the report about the sources, or the reason why this process has none.
+async fn sources(State(shared): State<Arc<Shared>>, headers: HeaderMap, Query(wanted): Query<WantedSources>) -> Answer {
+    shared.admitted(&headers).await?;
+    Ok(json_of(&shared.sources.page(&wanted.q)))
 }
 
 /// Returns the state of this process, for users that may see its metrics.

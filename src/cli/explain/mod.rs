@@ -1,25 +1,28 @@
-//! `signpost explain route`: explains why a Route is on its Router, not on another one, or on none.
+//! `signpost explain route`: explains why a Route is on its Router, not on another one, or on none. `signpost explain KIND/NAME` does so
+//! for the names of an object of another API ([`source`]).
 //!
 //! The explanation of a bound Route is on its RouteBinding since it was bound; that of an unscheduled Route is in its
 //! conditions. For `--why-not`, the scheduler's own filter also evaluates the current Router: a stored explanation
 //! lists only the first Routers, and objects change. The output ends with the endpoints that get the Route's requests.
 
 mod account;
+mod source;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::ListParams;
 
 use self::account::RouteExplanation;
+use self::source::{SourceExplanation, SourceName};
 use super::access::{self, API_TIMEOUT, Access, ApiLocation};
 use super::backends::Backends;
 use super::output::{self, Format};
 use super::platform::PlatformSettings;
-use super::{Exit, Outcome, option, serve};
+use super::{Error, Exit, Outcome, option, serve};
 use crate::agents;
 use crate::config;
 use signpost_agent::traffic::view::RouteView;
@@ -52,15 +55,26 @@ pub(super) fn command() -> Command {
         .args([why_not, access::namespace_argument(), output::argument()])
         .args(serve::arguments_of(KEYS))
         .arg(access::context_argument());
+    let source = Arg::new("source")
+        .value_name("KIND/[NAMESPACE/]NAME")
+        .value_parser(SourceName::parse)
+        .help("The Gateway, HTTPRoute, IngressController, Ingress, Service, or OpenShift Route that names come from");
     Command::new("explain")
-        .about("Explain scheduling decisions")
-        .subcommand_required(true)
+        .about("Explain scheduling decisions, and the names of Gateways, Ingresses, and OpenShift routes")
+        .after_help(
+            "Without a subcommand, the command explains an object of the source cluster: the Routers and Routes that come from \
+             it, and the state of their names. Exit codes: 0 explained, 1 nothing comes from the object, or the API is \
+             unreachable, 2 invalid usage.",
+        )
+        .args([source, access::namespace_argument(), output::argument()])
+        .args(access::arguments())
+        .args_conflicts_with_subcommands(true)
         .arg_required_else_help(true)
         .subcommand(route)
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
-    let Some(("route", matches)) = matches.subcommand() else { return Ok(Exit::Usage) };
+    let Some(("route", matches)) = matches.subcommand() else { return explain_source(matches) };
     let place = ApiLocation::of(matches)?;
     let route = access::route(matches)?;
     let why_not = matches.get_one::<String>("why-not").map(String::as_str);
@@ -70,6 +84,17 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         Question { key, why_not, place: &place, access: &access }.answer().await
     })?;
     Format::of(matches).show(&account, |painter| account.text(painter))
+}
+
+fn explain_source(matches: &ArgMatches) -> Outcome {
+    let Some(source) = matches.get_one::<SourceName>("source") else { return Ok(Exit::Usage) };
+    source.check(matches.get_one::<String>("namespace")).map_err(Error::Usage)?;
+    let place = ApiLocation::of(matches)?;
+    let explanation = access::run(API_TIMEOUT, async {
+        let access = place.connect().await?;
+        SourceExplanation::find(&access, source).await
+    })?;
+    Format::of(matches).show(&explanation, |painter| explanation.text(painter))
 }
 
 struct Question<'a> {

@@ -72,6 +72,8 @@ pub struct Events {
 /// An event to record about an object.
 #[derive(Debug)]
 pub struct Notice {
+    /// The object's `apiVersion`; `None`: that of the platform's kinds.
+    pub api_version: Option<String>,
     /// The object's kind, such as `Route`.
     pub kind: &'static str,
     /// The object's key.
@@ -133,7 +135,7 @@ pub fn event(notice: Notice, reporter: &Reporter, now: Timestamp) -> Event {
         reason: Some(notice.reason.to_owned()),
         note: Some(cut(&notice.note, NOTE_OCTETS_MAX).to_owned()),
         regarding: Some(ObjectReference {
-            api_version: Some(format!("{GROUP}/{VERSION}")),
+            api_version: Some(notice.api_version.unwrap_or_else(|| format!("{GROUP}/{VERSION}"))),
             kind: Some(notice.kind.to_owned()),
             namespace,
             name: Some(name.clone()),

@@ -18,4 +18,6 @@ pub mod certificates;
 
 pub mod services;
 
+pub mod resolve;
+
 pub mod network;

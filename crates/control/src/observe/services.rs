@@ -3,6 +3,9 @@
 //! Only the namespaces in such a Router are watched, not the cluster, which has many other EndpointSlices. The reconciler writes
 //! the result into `status.currentAddresses`. A namespace without any Service, or without any EndpointSlice, is unknown at first: the
 //! addresses stay for a minute, in which both kinds are listed again.
+//!
+//! The host name of a load balancer counts as the addresses that it [resolves](super::resolve) to. Until these are known, the Router
+//! keeps the addresses that it has, and gets those of the other Services.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -22,10 +25,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::client::reflector::{self, Change, Informer, ObjectKey, Store};
 use crate::work::controller::{self, Controller, Inputs, Plan};
 use crate::work::queue::WorkQueue;
+use crate::world::host_names::HostNames;
 use crate::world::observations::{Observations, ServiceFindings};
 use crate::world::router::{Labels, matches, selector};
 use crate::world::{RouterInfo, World};
-use signpost_types::addresses::unusable;
+use signpost_types::addresses::{unusable, unusable_name};
 use signpost_types::backends::SERVICE_LABEL;
 use signpost_types::v1alpha1::router::Router;
 
@@ -41,8 +45,8 @@ struct ServiceInfo {
     labels: Labels,
     /// The Service's addresses outside the cluster.
     external: BTreeSet<IpAddr>,
-    /// The host name of its load balancer, if that has no address.
-    host_name: Option<String>,
+    /// The host names of its load balancer: of an entry without an address.
+    host_names: BTreeSet<String>,
     /// Whether the Service uses the addresses of its endpoints if it has no address. A load balancer will get one.
     has_endpoints: bool,
 }
@@ -53,13 +57,18 @@ impl ServiceInfo {
         let balancer = service.status.and_then(|status| status.load_balancer).and_then(|balancer| balancer.ingress);
         let balancer = balancer.unwrap_or_default();
         let mut external = usable(balancer.iter().filter_map(|ingress| ingress.ip.clone()));
-        if external.is_empty() {
-            external = usable(spec.external_ips.into_iter().flatten());
+        let named = balancer.into_iter().filter(|ingress| ingress.ip.is_none()).filter_map(|ingress| ingress.hostname);
+        let mut host_names: BTreeSet<String> =
+            named.map(|name| name.trim_end_matches('.').to_ascii_lowercase()).filter(|name| !name.is_empty()).collect();
+        let external_ips = usable(spec.external_ips.into_iter().flatten());
+        if external.is_empty() && !external_ips.is_empty() {
+            external = external_ips;
+            // The operator prefers these.
+            host_names.clear();
         }
         let kind = spec.type_.as_deref().unwrap_or_default();
         let has_endpoints = !["LoadBalancer", "ExternalName"].contains(&kind);
-        let host_name = balancer.into_iter().find_map(|ingress| ingress.hostname).filter(|_| external.is_empty());
-        ServiceInfo { labels: service.metadata.labels.unwrap_or_default(), external, host_name, has_endpoints }
+        ServiceInfo { labels: service.metadata.labels.unwrap_or_default(), external, host_names, has_endpoints }
     }
 }
 
@@ -120,14 +129,45 @@ fn addresses(
     }
 }
 
-/// Returns the first selected Service whose load balancer has only a host name.
-fn unresolved(
-    selector: &Result<Selector, String>,
-    services: &[(ObjectKey, Arc<ServiceInfo>)],
-) -> Option<(ObjectKey, String)> {
-    let named = services.iter().filter(|(_, service)| matches(selector, &service.labels));
-    let named = named.filter_map(|(key, service)| Some((key.clone(), service.host_name.clone()?)));
-    named.min_by(|(a, _), (b, _)| a.cmp(b))
+/// The addresses behind the host names of selected Services.
+#[derive(Debug, Default, PartialEq)]
+struct Named {
+    /// The names to resolve.
+    wanted: BTreeSet<String>,
+    addresses: BTreeSet<IpAddr>,
+    /// Whether the addresses of a name are not known yet.
+    is_partial: bool,
+    /// The first name with a fault, in a statement.
+    fault: Option<String>,
+}
+
+impl Named {
+    fn find(
+        selector: &Result<Selector, String>,
+        services: &[(ObjectKey, Arc<ServiceInfo>)],
+        names: &HostNames,
+    ) -> Named {
+        let mut found = Named::default();
+        let mut selected: Vec<_> = services.iter().filter(|(_, service)| matches(selector, &service.labels)).collect();
+        selected.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for (key, name) in
+            selected.iter().flat_map(|(key, service)| service.host_names.iter().map(move |name| (key, name)))
+        {
+            let fault = match unusable_name(name) {
+                Some(reason) => Some(format!("which is not used: {reason}")),
+                None => {
+                    let known = names.get(name);
+                    found.is_partial |= known.addresses.is_none();
+                    found.addresses.extend(known.addresses.into_iter().flatten());
+                    found.wanted.insert(name.clone());
+                    known.fault.map(|fault| format!("and its last known addresses stay in use: {fault}"))
+                }
+            };
+            let statement = |fault| format!("the load balancer of Service {key} has the host name {name}, {fault}");
+            found.fault = found.fault.or_else(|| fault.map(statement));
+        }
+        found
+    }
 }
 
 /// A namespace that is watched.
@@ -136,6 +176,8 @@ struct Namespace {
     slices: Store<SliceInfo>,
     /// The time from which an empty list counts, since it is empty.
     empty_at: Option<Instant>,
+    /// The host names of the selected load balancers.
+    host_names: BTreeSet<String>,
     _watch: DropGuard,
 }
 
@@ -148,7 +190,8 @@ impl Namespace {
         let (stop, name) = (CancellationToken::new(), name.to_owned());
         let changes = select(service_changes.map(drop), slice_changes.map(drop)).map(move |()| name.clone());
         let changes = changes.take_until(stop.clone().cancelled_owned()).boxed();
-        (Namespace { services, slices, empty_at: None, _watch: stop.drop_guard() }, changes)
+        let host_names = BTreeSet::new();
+        (Namespace { services, slices, empty_at: None, host_names, _watch: stop.drop_guard() }, changes)
     }
 
     /// Returns the time until which nothing is known, because a list is empty, and may be of a server that lacks the objects.
@@ -188,16 +231,19 @@ pub async fn run(client: kube::Client, world: World, stop: CancellationToken) {
     drop(inputs.read(&world.routers, Watch::take_routers));
     let (opened, changes) = unbounded::<BoxStream<'static, String>>();
     inputs.add(changes.flatten_unordered(None), |watch: &mut Watch, name| watch.add(&name));
-    let observations = world.observations;
+    let (observations, host_names) = (world.observations, world.host_names);
+    inputs.add(controller::changes(host_names.results()), |watch: &mut Watch, _| watch.resolved());
     observations.for_routers(|router| router.services = None);
     let (selecting, namespaces) = Default::default();
     let queue = WorkQueue::new(1, [Duration::ZERO; 2]);
-    controller::run(Watch { client, observations, selecting, namespaces, opened, queue }, inputs, stop).await;
+    let watch = Watch { client, observations, host_names, selecting, namespaces, opened, queue };
+    controller::run(watch, inputs, stop).await;
 }
 
 struct Watch {
     client: kube::Client,
     observations: Arc<Observations>,
+    host_names: HostNames,
     selecting: BTreeMap<String, Selecting>,
     namespaces: BTreeMap<String, Namespace>,
     /// The sender of the changes in a namespace.
@@ -222,16 +268,26 @@ impl Controller for Watch {
         }
         let unknown_until = namespace.unknown_until(now);
         let (services, slices) = (namespace.services.all(), namespace.slices.all());
+        let mut wanted = BTreeSet::new();
         for (router, selecting) in self.selecting.iter_mut().filter(|(_, router)| router.namespace == key.name) {
-            let found: Vec<IpAddr> = addresses(&selecting.selector, &services, &slices).into_iter().collect();
+            let named = Named::find(&selecting.selector, &services, &self.host_names);
+            let mut found = addresses(&selecting.selector, &services, &slices);
+            found.extend(named.addresses);
+            wanted.extend(named.wanted);
             let found = ServiceFindings {
-                addresses: Some(found).filter(|found| !found.is_empty() || unknown_until.is_none()),
-                unresolved: unresolved(&selecting.selector, &services),
+                addresses: Some(found.into_iter().collect::<Vec<_>>())
+                    .filter(|found| !found.is_empty() || unknown_until.is_none()),
+                is_partial: named.is_partial,
+                fault: named.fault,
             };
             if selecting.reported.as_ref() != Some(&found) {
                 selecting.reported = Some(found.clone());
                 self.observations.set_router(router, |findings| findings.services = Some(found));
             }
+        }
+        if namespace.host_names != wanted {
+            namespace.host_names = wanted;
+            self.want();
         }
         unknown_until.map_or(Plan::Nothing, Plan::At)
     }
@@ -240,6 +296,19 @@ impl Controller for Watch {
 impl Watch {
     fn add(&mut self, namespace: &str) {
         self.queue.add(ObjectKey::cluster(namespace), Instant::now() + PAUSE);
+    }
+
+    /// Requests the resolution of the host names in all namespaces.
+    fn want(&self) {
+        let names = self.namespaces.values().flat_map(|namespace| &namespace.host_names);
+        self.host_names.want("addresses of Services", names.cloned().collect());
+    }
+
+    /// Processes changed addresses of host names.
+    fn resolved(&mut self) {
+        let named = self.namespaces.iter().filter(|(_, namespace)| !namespace.host_names.is_empty());
+        let named: Vec<String> = named.map(|(name, _)| name.clone()).collect();
+        named.iter().for_each(|name| self.add(name));
     }
 
     /// Notes which Routers select their addresses, and watches their namespaces.
@@ -261,7 +330,11 @@ impl Watch {
             }
         }
         let wanted: BTreeSet<&str> = self.selecting.values().map(|router| &*router.namespace).collect();
+        let before = self.namespaces.len();
         self.namespaces.retain(|name, _| wanted.contains(&**name));
+        if self.namespaces.len() < before {
+            self.want();
+        }
         for name in wanted {
             self.namespaces.entry(name.to_owned()).or_insert_with(|| {
                 let (namespace, changes) = Namespace::new(&self.client, name);
@@ -276,6 +349,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::host_names::Resolution;
     use serde_json::{Value, json};
 
     fn service(name: &str, labels: Value, spec: Value, balancer: &[&str]) -> (ObjectKey, Arc<ServiceInfo>) {
@@ -396,24 +470,64 @@ mod tests {
         }
     }
 
+    /// The host names of a Service, and what the Router gets of them.
     #[test]
-    fn a_load_balancer_with_only_a_host_name_is_reported() {
+    fn host_names_of_load_balancers() {
         let wanted = serde_json::from_value(json!({"matchLabels": {"tier": "edge"}})).expect("a selector");
         let wanted = selector(&Some(wanted));
-        let found = |tier: &str, external: &[&str], ingress: Value| {
+        let names = HostNames::default();
+        let address = |ip: &str| ip.parse::<IpAddr>().expect("an address");
+        names.want("test", ["lb.example", "old.example"].map(str::to_owned).into());
+        let known = || Some([address("192.0.2.7")].into());
+        names.set("lb.example", Resolution { addresses: known(), fault: None });
+        names.set("old.example", Resolution { addresses: known(), fault: Some("SERVFAIL".to_owned()) });
+        let host = |name: &str| json!([{"hostname": name}]);
+        for (tier, external, ingress, external_addresses, named, is_partial, fault) in [
+            ("edge", &[][..], host("lb.example"), "", "192.0.2.7", false, None),
+            ("edge", &[], host("LB.example."), "", "192.0.2.7", false, None),
+            ("core", &[], host("lb.example"), "", "", false, None),
+            // The last good addresses.
+            ("edge", &[], host("old.example"), "", "192.0.2.7", false, Some("stay in use: SERVFAIL")),
+            ("edge", &[], host("new.example"), "", "", true, None),
+            // Names of the cluster or of a machine.
+            ("edge", &[], host("a.b.svc.cluster.local"), "", "", false, Some("it is a name of the cluster")),
+            ("edge", &[], host("localhost"), "", "", false, Some("it is a name of one machine")),
+            ("edge", &["192.0.2.1"], host("lb.example"), "192.0.2.1", "", false, None),
+            // Two entries, and one with both, as two families and some clouds have.
+            (
+                "edge",
+                &[],
+                json!([{"ip": "192.0.2.1"}, {"hostname": "lb.example"}]),
+                "192.0.2.1",
+                "192.0.2.7",
+                false,
+                None,
+            ),
+            ("edge", &[], json!([{"ip": "192.0.2.1", "hostname": "lb.example"}]), "192.0.2.1", "", false, None),
+            (
+                "edge",
+                &[],
+                json!([{"ip": "192.0.2.1", "ipMode": "Proxy"}, {"ip": "2001:db8::1", "ipMode": "VIP"}]),
+                "192.0.2.1 2001:db8::1",
+                "",
+                false,
+                None,
+            ),
+            ("edge", &[], json!([]), "", "", false, None),
+        ] {
             let service = json!({
                 "metadata": {"name": "a", "labels": {"tier": tier}},
                 "spec": {"type": "LoadBalancer", "externalIPs": external},
                 "status": {"loadBalancer": {"ingress": ingress}},
             });
             let service = ServiceInfo::new(serde_json::from_value(service).expect("a Service"));
-            unresolved(&wanted, &[(ObjectKey::namespaced("edge", "a"), Arc::new(service))]).map(|(_, host)| host)
-        };
-        let host = || json!([{"hostname": "lb.example"}]);
-        assert_eq!(found("edge", &[], host()).as_deref(), Some("lb.example"));
-        assert_eq!(found("core", &[], host()), None);
-        assert_eq!(found("edge", &["192.0.2.1"], host()), None);
-        assert_eq!(found("edge", &[], json!([{"ip": "192.0.2.1"}, {"hostname": "lb.example"}])), None);
-        assert_eq!(found("edge", &[], json!([])), None);
+            let services = [(ObjectKey::namespaced("edge", "a"), Arc::new(service))];
+            let found = Named::find(&wanted, &services, &names);
+            let text = |ips: &BTreeSet<IpAddr>| ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" ");
+            assert_eq!((&*text(&found.addresses), found.is_partial), (named, is_partial), "{ingress}");
+            assert_eq!(text(&addresses(&wanted, &services, &[])), external_addresses, "{ingress}");
+            let is_expected = fault.is_none_or(|fault| found.fault.as_ref().is_some_and(|found| found.contains(fault)));
+            assert!(is_expected && fault.is_some() == found.fault.is_some(), "{ingress}: {:?}", found.fault);
+        }
     }
 }

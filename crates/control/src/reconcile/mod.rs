@@ -326,7 +326,7 @@ impl Reconciler {
             _ => return,
         };
         let (object, uid) = (key.clone(), uid.to_owned());
-        self.events.record(Notice { kind: "Route", object, uid, is_warning, reason, note });
+        self.events.record(Notice { api_version: None, kind: "Route", object, uid, is_warning, reason, note });
     }
 }
 

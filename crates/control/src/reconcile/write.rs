@@ -157,7 +157,7 @@ impl Writer {
         let reporter = Reporter { controller: "signpost.dev/health", action: "Probing", instance };
         for health::Notice { is_warning, reason, note } in notices {
             let (object, uid) = (ObjectKey::cluster(name), router.metadata.uid.clone().unwrap_or_default());
-            let notice = Notice { kind: "Router", object, uid, is_warning, reason, note };
+            let notice = Notice { api_version: None, kind: "Router", object, uid, is_warning, reason, note };
             if let Err(error) = recorder::record(&self.client, &event(notice, &reporter, Timestamp::now())).await {
                 tracing::warn!(router = name, %error, "failed to record an event");
             }

@@ -159,6 +159,14 @@ impl Scheduler {
 
     fn record(&self, key: &ObjectKey, route: &RouteInfo, reason: &'static str, note: String, is_warning: bool) {
         let (object, uid) = (key.clone(), route.uid.to_string());
-        self.in_flight.events.record(Notice { kind: "Route", object, uid, is_warning, reason, note });
+        self.in_flight.events.record(Notice {
+            api_version: None,
+            kind: "Route",
+            object,
+            uid,
+            is_warning,
+            reason,
+            note,
+        });
     }
 }

@@ -18,13 +18,14 @@ use super::conflicts::{decided_by, order};
 use super::inventory::{Inventory, Kind, Objects, Resource, selects};
 use super::targets::is_others;
 use super::{
-    Derived, Family, Mode, Name, Note, Reason, Resolved, Settings, Shard, Source, gateway, ingress, openshift,
+    Derived, Family, Mode, Name, Note, Reason, Resolved, Settings, Shard, Source, gateway, ingress, openshift, service,
+    status,
 };
 use crate::client::reflector::ObjectKey;
 use signpost_types::names::{check_zone, is_at_or_below};
 
 /// The kinds whose objects have names.
-const NAMED: [Kind; 5] = [Kind::HTTPRoute, Kind::GRPCRoute, Kind::TLSRoute, Kind::Route, Kind::Ingress];
+const NAMED: [Kind; 6] = [Kind::HTTPRoute, Kind::GRPCRoute, Kind::TLSRoute, Kind::Route, Kind::Ingress, Kind::Service];
 
 /// The parts of the platform on which the derivation depends.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -58,6 +59,8 @@ pub struct Found {
     pub(super) notes: Vec<Note>,
     /// Whether it depends on something unknown, so that its written objects stay.
     pub(super) is_unknown: bool,
+    /// Its generation, if its status has an entry of Signpost.
+    marked: Option<Option<i64>>,
 }
 
 /// The settled names and notes of one object.
@@ -66,6 +69,7 @@ struct Settled {
     hosts: Vec<String>,
     notes: Vec<Arc<Note>>,
     is_unknown: bool,
+    marked: Option<Option<i64>>,
 }
 
 /// The claims to one host.
@@ -74,6 +78,8 @@ struct Host {
     claims: Vec<Arc<Name>>,
     /// The first of them.
     first: Option<Arc<Name>>,
+    /// Those of other objects of its namespace that share its Route.
+    shared: Vec<Arc<Name>>,
     notes: Vec<Arc<Note>>,
 }
 
@@ -262,6 +268,8 @@ impl Derivation {
         Derived {
             shards: self.shards.values().cloned().collect(),
             names: self.hosts.values().filter_map(|host| host.first.clone()).collect(),
+            shared: self.hosts.values().flat_map(|host| host.shared.iter().cloned()).collect(),
+            marked: self.found.iter().filter_map(|(source, found)| Some((source.clone(), found.marked?))).collect(),
             notes,
         }
     }
@@ -273,7 +281,7 @@ impl Derivation {
     /// Derives what depends on an object.
     fn derive_after(&mut self, kind: Kind, key: &ObjectKey, changes: &mut Changes) {
         changes.is_any = true;
-        if !NAMED.contains(&kind) || kind == Kind::Ingress {
+        if !NAMED.contains(&kind) || matches!(kind, Kind::Ingress | Kind::Service) {
             self.derive_frame(changes);
         }
         match kind {
@@ -302,6 +310,9 @@ impl Derivation {
         if self.settings.mode(Family::Ingress) != Mode::Off {
             ingress::frame(&self.inventory, &self.settings, &cluster_ips, &mut frame);
         }
+        if self.settings.mode(Family::Service) != Mode::Off {
+            service::frame(&self.inventory, &self.settings, &cluster_ips, &mut frame);
+        }
         changes.is_any |= frame.notes != self.frame.notes;
         let before = std::mem::replace(&mut self.frame, frame);
         self.settle_shards(changes);
@@ -329,6 +340,10 @@ impl Derivation {
         let mut found = self.found_of(kind, key).unwrap_or_default();
         let mode = source.family().map_or(Mode::Off, |family| self.settings.mode(family));
         found.names.iter_mut().for_each(|name| name.mode = mode);
+        if let Some(Resource::GatewayRoute(route)) = self.inventory.object(kind, key).map(|object| &**object) {
+            let is_marked = route.status.parents.iter().any(|parent| parent.controller_name == status::CONTROLLER);
+            found.marked = is_marked.then_some(route.metadata.generation);
+        }
         self.settle_found(source, found, changes);
     }
 
@@ -356,6 +371,7 @@ impl Derivation {
             Resource::GatewayRoute(route) => Some(gateway::names(kind, route, &self.frame.gateways, &self.inventory)),
             Resource::OpenShiftRoute(route) => Some(openshift::names(route, &self.frame.controllers)),
             Resource::Ingress(ingress) => Some(ingress::names(ingress, &self.frame.classes, &self.settings)),
+            Resource::Service(service) => service::names(service, &self.settings),
             _ => None,
         }
     }
@@ -396,6 +412,11 @@ impl Derivation {
                 first = Some(shard);
             }
         }
+        for (shard, owner) in self.inside_others(&shards) {
+            let message = format!("{} is in the zone of {owner}", shard.dns);
+            note(&shard, Reason::Taken, message);
+            shards.remove(&shard.name);
+        }
         let keys = shards.keys().chain(self.shards.keys());
         let differing = keys.filter(|name| shards.get(*name) != self.shards.get(*name)).cloned();
         let before = changes.shards.len();
@@ -411,6 +432,23 @@ impl Derivation {
         if has_other_zones {
             self.settle_hosts(changes);
         }
+    }
+
+    /// Returns the shards of Services that are in the zone of an older object, and that object. They would take its names away.
+    fn inside_others(&self, shards: &BTreeMap<String, Arc<Shard>>) -> Vec<(Arc<Shard>, String)> {
+        let by_zone: HashMap<&str, &Arc<Shard>> = shards.values().map(|shard| (&*shard.dns, shard)).collect();
+        let of_services = shards.values().filter(|shard| shard.source.family() == Some(Family::Service));
+        let inside = of_services.filter_map(|shard| {
+            let above = shard.dns.match_indices('.').map(|(dot, _)| &shard.dns[dot + 1..]);
+            let owner = above.into_iter().find_map(|dns| {
+                let router = self.platform.zones.get(dns).map(|router| format!("Router {router}"));
+                let other = by_zone.get(dns).filter(|other| other.source != shard.source);
+                let other = other.filter(|other| order(&other.claim(), &shard.claim()).is_lt());
+                router.or_else(|| other.map(|other| other.source.to_string()))
+            })?;
+            Some((Arc::clone(shard), owner))
+        });
+        inside.collect()
     }
 
     fn settle_hosts(&mut self, changes: &mut Changes) {
@@ -438,15 +476,17 @@ impl Derivation {
                 host.claims.retain(|claim| claim.source != source);
             }
         }
-        let mut settled = Settled { is_unknown: found.is_unknown, ..Settled::default() };
+        let mut settled = Settled { is_unknown: found.is_unknown, marked: found.marked, ..Settled::default() };
         for name in found.names {
             settled.hosts.push(name.host.clone());
             hosts.insert(name.host.clone());
             self.hosts.entry(name.host.clone()).or_default().claims.push(Arc::new(name));
         }
         settled.notes = found.notes.into_iter().map(Arc::new).collect();
-        changes.is_any |= settled.notes != before.notes || settled.is_unknown != before.is_unknown;
-        if !(settled.hosts.is_empty() && settled.notes.is_empty() && !settled.is_unknown) {
+        changes.is_any |=
+            settled.notes != before.notes || settled.is_unknown != before.is_unknown || settled.marked != before.marked;
+        let is_empty = settled.hosts.is_empty() && settled.notes.is_empty() && settled.marked.is_none();
+        if !is_empty || settled.is_unknown {
             self.found.insert(source, settled);
         }
         hosts.iter().for_each(|host| self.settle_host(host, changes));
@@ -457,7 +497,7 @@ impl Derivation {
         let Some(mut entry) = self.hosts.remove(host) else { return };
         entry.claims.sort_by(|a, b| order(&a.claim(), &b.claim()));
         let mut first: Option<Arc<Name>> = None;
-        let mut notes = Vec::new();
+        let (mut shared, mut notes) = (Vec::new(), Vec::new());
         let mut note = |name: &Name, reason, message| {
             notes.push(Arc::new(Note { source: name.source.clone(), reason, message }));
         };
@@ -476,7 +516,9 @@ impl Derivation {
                         format!("{host} is on {} and {}; the alias leads to {}", first.shard, name.shard, first.shard);
                     note(name, Reason::SeveralParents, message);
                 }
-                Some(first) if first.source.namespace == name.source.namespace && first.shard == name.shard => {}
+                Some(first) if first.source.namespace == name.source.namespace && first.shard == name.shard => {
+                    shared.push(Arc::clone(name));
+                }
                 Some(first) => {
                     let why = decided_by(&first.claim(), &name.claim());
                     note(name, Reason::Taken, format!("{host} belongs to {} ({why})", first.source));
@@ -495,8 +537,8 @@ impl Derivation {
                 self.names.insert(name.key(), Arc::clone(name));
             }
         }
-        changes.is_any |= entry.notes != notes;
-        (entry.first, entry.notes) = (first, notes);
+        changes.is_any |= entry.notes != notes || entry.shared != shared;
+        (entry.first, entry.shared, entry.notes) = (first, shared, notes);
         if !entry.claims.is_empty() {
             self.hosts.insert(host.to_owned(), entry);
         }

@@ -103,6 +103,8 @@ pub(super) fn frame(
                 dns: dns.clone(),
                 addresses: targets.addresses.clone(),
                 host_names: targets.host_names.clone(),
+                has_apex: false,
+                ttl: None,
                 route_selector: None,
                 namespace_selector: None,
                 source: source.clone(),
@@ -142,7 +144,7 @@ fn is_set_of(set: &ListenerSet, gateway: &Gateway, inventory: &Inventory) -> boo
 }
 
 /// Returns the object of this API that a reference in a namespace names.
-fn target(reference: &ParentRef, namespace: &str) -> Option<Source> {
+pub(super) fn target(reference: &ParentRef, namespace: &str) -> Option<Source> {
     if reference.group.as_deref().unwrap_or(GROUP) != GROUP {
         return None;
     }
@@ -193,7 +195,7 @@ pub(super) fn names(kind: Kind, route: &GatewayRoute, gateways: &Parents, invent
     let mut note = |reason, message: String| derived.notes.push(Note { source: source.clone(), reason, message });
     let mut unserved: BTreeSet<&String> = route.spec.hostnames.iter().collect();
     let (mut is_accepted, mut has_parent) = (false, false);
-    let mut found: BTreeMap<(String, String), (String, bool)> = BTreeMap::new();
+    let mut found: BTreeMap<(String, String), (String, bool, Vec<ParentRef>)> = BTreeMap::new();
     for reference in &route.spec.parent_refs {
         let Some(of) = target(reference, namespace) else { continue };
         let is_unserved_set = of.kind == Kind::ListenerSet.name() && !inventory.is_known(Kind::ListenerSet);
@@ -243,7 +245,10 @@ pub(super) fn names(kind: Kind, route: &GatewayRoute, gateways: &Parents, invent
                 let Some((dns, shard)) = shard_of(&host, parent) else { continue };
                 let in_zone = is_at_or_below(&host, dns);
                 let by = format!("listener {} of {owner}", listener.name);
-                found.entry((host, shard.to_owned())).or_insert((by, in_zone));
+                let (.., through) = found.entry((host, shard.to_owned())).or_insert((by, in_zone, Vec::new()));
+                if through.last() != Some(reference) {
+                    through.push(reference.clone());
+                }
             }
         }
     }
@@ -262,8 +267,9 @@ pub(super) fn names(kind: Kind, route: &GatewayRoute, gateways: &Parents, invent
     }
     derived.names = found
         .into_iter()
-        .map(|((host, shard), (admitted_by, in_zone))| Name {
+        .map(|((host, shard), (admitted_by, in_zone, parents))| Name {
             in_zone,
+            parents,
             route: route_name(&source, &host),
             source: source.clone(),
             mode: super::Mode::Off,
@@ -278,7 +284,7 @@ pub(super) fn names(kind: Kind, route: &GatewayRoute, gateways: &Parents, invent
 
 impl ParentRef {
     /// Returns whether two references of an object in this namespace are the same.
-    fn is_same(&self, other: &ParentRef, namespace: &str) -> bool {
+    pub(super) fn is_same(&self, other: &ParentRef, namespace: &str) -> bool {
         let of = |reference: &ParentRef| -> [String; 4] {
             let text = |text: &Option<String>, default: &str| text.as_deref().unwrap_or(default).to_owned();
             [

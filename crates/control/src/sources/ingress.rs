@@ -63,6 +63,8 @@ pub(super) fn frame(inventory: &Inventory, settings: &Settings, cluster_ips: &BT
             dns,
             addresses: targets.addresses,
             host_names: targets.host_names,
+            has_apex: false,
+            ttl: None,
             route_selector: None,
             namespace_selector: None,
             source,
@@ -117,6 +119,7 @@ pub(super) fn names(ingress: &Ingress, classes: &Classes, settings: &Settings) -
             admitted_by: "the address in its status".to_owned(),
             source: source.clone(),
             mode: Mode::Off,
+            parents: Vec::new(),
             origin: Origin::of(&ingress.metadata),
             host,
         });

@@ -317,6 +317,7 @@ pub struct Meta {
     pub labels: Labels,
     pub annotations: Labels,
     pub creation_timestamp: Option<Timestamp>,
+    pub generation: Option<i64>,
 }
 
 /// An object with metadata, a spec and a status.

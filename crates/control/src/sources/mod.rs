@@ -1,12 +1,14 @@
 //! Objects of other APIs to the shards and names that they mean, and to the Routers and Routes of the platform.
 //!
-//! People have Gateways, IngressControllers, Ingresses and OpenShift's Routes. A source derives from them what Signpost publishes, and reports
+//! People have Gateways, IngressControllers, Ingresses, Services and OpenShift's Routes. A source derives from them what Signpost publishes, and reports
 //! why it leaves anything out. The router of a name has admitted it, or it is left out: a source never contradicts an admission.
 //!
 //! ```text
 //!  cluster ─ reader ─► Inventory ─► gateway   ─┐ derivation
 //!                                   openshift  ├─► Derived: shards, names, notes ─ writer ─► Routers, Routes of the platform
-//!                                   ingress   ─┘ (conflicts)
+//!                                   ingress   ─┤ (conflicts)                          │
+//!                                   service   ─┘                                      ▼
+//!                                               status.parents[], Events on the objects ◄─ report
 //! ```
 //!
 //! Unknown is not empty: a kind that cannot be read keeps its last objects, and their Routers and Routes stay. Lost ones go through a
@@ -17,6 +19,7 @@ pub mod inventory;
 pub mod gateway;
 pub mod ingress;
 pub mod openshift;
+pub mod service;
 pub mod targets;
 
 pub mod conflicts;
@@ -26,6 +29,9 @@ pub mod losses;
 pub mod reader;
 pub mod rights;
 pub mod writer;
+
+pub mod report;
+pub mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -40,7 +46,7 @@ use serde::{Serialize, Serializer};
 use tokio::sync::watch;
 
 use self::derivation::Derivation;
-use self::inventory::{Inventory, Kind, Meta};
+use self::inventory::{Inventory, Kind, Meta, ParentRef};
 use crate::client::reflector::ObjectKey;
 use signpost_types::names::check_host;
 
@@ -231,6 +237,12 @@ pub struct Shard {
     /// The host names whose addresses are those of the shard.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub host_names: BTreeSet<String>,
+    /// Whether the zone's own name has the addresses, as the names below it do.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub has_apex: bool,
+    /// The TTL that the source requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route_selector: Option<LabelSelector>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -255,6 +267,9 @@ pub struct Name {
     /// The part of the source that admits the host.
     pub admitted_by: String,
     pub mode: Mode,
+    /// The parents through which a Route of Gateway API has the host.
+    #[serde(skip)]
+    pub parents: Vec<ParentRef>,
     #[serde(skip)]
     pub origin: Origin,
 }
@@ -323,6 +338,12 @@ pub struct Derived {
     pub names: Vec<Arc<Name>>,
     #[serde(serialize_with = "serialize")]
     pub notes: BTreeSet<Arc<Note>>,
+    /// The names of objects that share the Route of another object for their host.
+    #[serde(skip)]
+    pub shared: Vec<Arc<Name>>,
+    /// The Routes of Gateway API with an entry of Signpost in their status, and their generations.
+    #[serde(skip)]
+    pub marked: BTreeMap<Source, Option<i64>>,
 }
 
 fn serialize<'a, T: Serialize + 'a, S: Serializer>(

@@ -61,6 +61,8 @@ pub(super) fn frame(inventory: &Inventory, settings: &Settings, cluster_ips: &BT
             dns,
             addresses: targets.addresses,
             host_names: targets.host_names,
+            has_apex: false,
+            ttl: None,
             route_selector: controller.status.route_selector.clone(),
             namespace_selector: controller.status.namespace_selector.clone(),
             source,
@@ -101,6 +103,7 @@ pub(super) fn names(route: &OpenShiftRoute, controllers: &Controllers) -> Found 
             admitted_by: format!("the router {}", ingress.router_name),
             source: source.clone(),
             mode: Mode::Off,
+            parents: Vec::new(),
             origin: Origin::of(&route.metadata),
             host,
         });

@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use jiff::SignedDuration;
+
 use super::derivation::Frame;
 use super::inventory::{Labels, Meta};
-use super::{Reason, Settings, Source, host};
-use signpost_types::addresses::unusable;
-use signpost_types::names::is_at_or_below;
+use super::{Reason, Settings, Source};
+use signpost_types::addresses::{unusable_name, unusable_outside};
 
-/// The domain that resolves in its cluster only.
-const CLUSTER_DOMAIN: &str = "cluster.local";
+/// The longest TTL of a Router.
+const TTL_MAX: u32 = 86_400;
 /// The value of the annotation `controller` of an object that is not left to another controller.
 const CONTROLLER: &str = "dns-controller";
 
@@ -44,6 +45,16 @@ pub fn listed(text: &str) -> Vec<String> {
     text.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
 }
 
+/// Returns the TTL in an annotation of external-dns: seconds, or a duration such as `1h30m`.
+pub fn ttl(annotations: &Labels, settings: &Settings) -> Result<Option<u32>, String> {
+    let Some(text) = annotation(annotations, "ttl", settings) else { return Ok(None) };
+    let seconds = text.parse::<i64>().ok();
+    let seconds = seconds.or_else(|| Some(text.parse::<SignedDuration>().ok()?.as_secs()));
+    let ttl = seconds.and_then(|seconds| u32::try_from(seconds).ok()).filter(|ttl| (1..=TTL_MAX).contains(ttl));
+    let fault = || format!("the TTL {text:?} is neither a number of seconds nor a duration, from 1 second to 24 hours");
+    ttl.map(Some).ok_or_else(fault)
+}
+
 /// Returns the usable targets of a shard, and adds notes about the others.
 pub fn usable(
     source: &Source,
@@ -62,15 +73,16 @@ pub fn usable(
                 }
                 Some(reason) => reason,
             },
-            Err(_) => match host(&target) {
-                Some(name) if is_at_or_below(&name, CLUSTER_DOMAIN) => "it is a name of the cluster",
-                Some(name) if name.ends_with(".svc") => "it is a name of the cluster",
-                Some(name) if !name.starts_with("*.") => {
-                    found.host_names.insert(name);
-                    continue;
+            Err(_) => {
+                let name = target.trim_end_matches('.').to_ascii_lowercase();
+                match unusable_name(&name) {
+                    None => {
+                        found.host_names.insert(name);
+                        continue;
+                    }
+                    Some(reason) => reason,
                 }
-                _ => "it is neither an address nor a host name",
-            },
+            }
         };
         frame.note(source.clone(), Reason::AddressRefused, format!("{target:?} is not published: {reason}"));
     }
@@ -84,21 +96,21 @@ pub fn usable(
     found
 }
 
-/// Returns the reason why an address is useless outside the cluster.
-fn refusal(ip: IpAddr, cluster_ips: &BTreeSet<IpAddr>, settings: &Settings) -> Option<&'static str> {
-    let is_link_local = matches!(ip, IpAddr::V4(v4) if v4.is_link_local());
-    let is_private = match ip {
+/// Returns whether an address is one of a private network.
+pub fn is_private(ip: IpAddr) -> bool {
+    match ip {
         IpAddr::V4(v4) => v4.is_private(),
         IpAddr::V6(v6) => v6.is_unique_local(),
-    };
-    if ip.is_loopback() || is_link_local {
-        return Some("it is valid on one machine or link only");
     }
+}
+
+/// Returns the reason why an address is useless outside the cluster.
+fn refusal(ip: IpAddr, cluster_ips: &BTreeSet<IpAddr>, settings: &Settings) -> Option<&'static str> {
     if cluster_ips.contains(&ip) {
         return Some("it is the ClusterIP of a Service");
     }
-    if is_private && !settings.private_addresses {
+    if is_private(ip) && !settings.private_addresses {
         return Some("it is private, and private addresses are not allowed");
     }
-    unusable(ip)
+    unusable_outside(ip)
 }

@@ -94,13 +94,14 @@ fn inventory(gateways: Vec<Value>, routes: Vec<Value>) -> Inventory {
     inventory
 }
 
-/// Returns a summary of the result: zones with addresses, hosts, and the reasons of notes.
+/// Returns a summary of the result: zones with addresses, `@` for those whose own name has them, and TTLs; hosts; the reasons of notes.
 fn short(inventory: &Inventory, settings: &Settings) -> String {
     let derived = derive(inventory, settings);
     assert_eq!(derive(inventory, settings), derived);
     let shard = |shard: &Arc<Shard>| {
         let targets = shard.addresses.iter().map(ToString::to_string).chain(shard.host_names.iter().cloned());
-        format!("{}={}", shard.dns, targets.collect::<Vec<_>>().join(","))
+        let (apex, ttl) = (if shard.has_apex { "@" } else { "" }, shard.ttl.map(|ttl| ttl.to_string()));
+        format!("{}={}{apex}{}", shard.dns, targets.collect::<Vec<_>>().join(","), ttl.unwrap_or_default())
     };
     let mut shards: Vec<String> = derived.shards.iter().map(shard).collect();
     shards.sort();
@@ -491,6 +492,249 @@ fn ingresses() {
         });
         add(&mut inventory, Kind::IngressClass, vec![class]);
         assert_eq!(short(&inventory, &settings()), expected);
+    }
+}
+
+/// Services with the annotation of external-dns: spec, annotations without their prefix, load balancer.
+#[test]
+fn services() {
+    let balancer = || json!({"type": "LoadBalancer"});
+    let ip = || json!([{"ip": "203.0.113.7"}]);
+    let host = |hosts: &str| json!({"hostname": hosts});
+    for (spec, annotations, ingress, expected) in [
+        (balancer(), host("db.c.example"), ip(), "db.c.example=203.0.113.7@"),
+        (balancer(), host(" DB.c.example. ,"), ip(), "db.c.example=203.0.113.7@"),
+        (balancer(), json!({}), ip(), ""),
+        (json!({"type": "ClusterIP"}), host("db.c.example"), ip(), ""),
+        // A wildcard is a shard; its base can have the addresses, too; hosts below it are names of it.
+        (balancer(), host("*.apps.c.example"), ip(), "apps.c.example=203.0.113.7"),
+        (
+            balancer(),
+            host("*.apps.c.example,apps.c.example,a.b.apps.c.example"),
+            ip(),
+            "apps.c.example=203.0.113.7@ a.b.apps.c.example",
+        ),
+        (balancer(), host("a.c.example,b.a.c.example"), ip(), "a.c.example=203.0.113.7@ b.a.c.example=203.0.113.7@"),
+        // Both families, a host name, and an address through which traffic goes by a proxy.
+        (
+            balancer(),
+            host("db.c.example"),
+            json!([{"ip": "203.0.113.7", "ipMode": "Proxy"}, {"ip": "2001:db8::7"}, {"hostname": "lb.cloud.example"}]),
+            "db.c.example=203.0.113.7,2001:db8::7,lb.cloud.example@",
+        ),
+        (
+            json!({"type": "LoadBalancer", "externalIPs": ["203.0.113.8"]}),
+            host("db.c.example"),
+            ip(),
+            "db.c.example=203.0.113.8@",
+        ),
+        (
+            balancer(),
+            json!({"hostname": "db.c.example", "target": "203.0.113.9,lb.cloud.example"}),
+            ip(),
+            "db.c.example=203.0.113.9,lb.cloud.example@",
+        ),
+        (balancer(), host("db.c.example"), json!([]), "!NotAdmitted"),
+        (balancer(), host("db.c.example"), json!([{"ip": "10.0.0.1"}]), "db.c.example=@ !AddressRefused !NoAddress"),
+        (balancer(), host("db.other.example"), ip(), "!OutsideDomain"),
+        (balancer(), host("db.extra.example"), ip(), "db.extra.example=203.0.113.7@"),
+        (balancer(), host("203.0.113.7"), ip(), "!Invalid !NoHost"),
+        (balancer(), host(","), ip(), "!NoHost"),
+        // Left to another controller.
+        (balancer(), json!({"hostname": "db.c.example", "controller": "other"}), ip(), "!OtherController"),
+        (
+            balancer(),
+            json!({"hostname": "db.c.example", "controller": "dns-controller"}),
+            ip(),
+            "db.c.example=203.0.113.7@",
+        ),
+        (balancer(), json!({"hostname": "db.c.example", "ttl": "60"}), ip(), "db.c.example=203.0.113.7@60"),
+        (balancer(), json!({"hostname": "db.c.example", "ttl": "1m30s"}), ip(), "db.c.example=203.0.113.7@90"),
+        (balancer(), json!({"hostname": "db.c.example", "ttl": "0"}), ip(), "db.c.example=203.0.113.7@ !Invalid"),
+    ] {
+        for prefix in ANNOTATION_PREFIXES {
+            let with_prefix = annotations.as_object().expect("an object").iter();
+            let with_prefix: BTreeMap<String, Value> =
+                with_prefix.map(|(name, value)| (format!("{prefix}{name}"), value.clone())).collect();
+            let service = json!({
+                "metadata": {"name": "db", "namespace": "shop", "annotations": with_prefix},
+                "spec": spec, "status": {"loadBalancer": {"ingress": ingress}},
+            });
+            let mut inventory = Inventory::default();
+            add(&mut inventory, Kind::Service, vec![service]);
+            assert_eq!(short(&inventory, &settings()), expected, "{annotations}");
+        }
+    }
+}
+
+/// A Service with a host in the zone of a Gateway of 2026, which has that host for a Route: the older one has it.
+#[test]
+fn services_take_no_names_of_older_objects() {
+    let service = |hosts: &str, year: u32| {
+        json!({
+            "metadata": {
+                "name": "db", "namespace": "bank", "annotations": {"external-dns.kubernetes.io/hostname": hosts},
+                "creationTimestamp": format!("{year}-01-01T00:00:00Z"),
+            },
+            "spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.7"}]}},
+        })
+    };
+    for (hosts, year, expected) in [
+        ("web.eu.c.example", 2027, "eu.c.example=203.0.113.1 web.eu.c.example !Taken"),
+        ("*.web.eu.c.example,web.eu.c.example", 2027, "eu.c.example=203.0.113.1 web.eu.c.example !Taken"),
+        ("web.eu.c.example", 2025, "eu.c.example=203.0.113.1 web.eu.c.example=203.0.113.7@ !Taken"),
+        ("*.eu.c.example", 2027, "eu.c.example=203.0.113.1 web.eu.c.example !DomainAlreadyInUse"),
+    ] {
+        let created = |gateway: &mut Value| gateway["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
+        let mut inventory = inventory(vec![gateway(created)], vec![http_route(|_| {})]);
+        add(&mut inventory, Kind::Service, vec![service(hosts, year)]);
+        assert_eq!(short(&inventory, &settings()), expected, "{hosts} {year}");
+    }
+}
+
+/// The cases of the conformance suite of Gateway API for the attachment of Routes: the listener, what it allows, the parent
+/// reference, and the hosts.
+#[test]
+fn attachment() {
+    let listener = |name: &str, hostname: Value, port: u16, protocol: &str, allowed: Value| json!({"name": name, "hostname": hostname, "port": port, "protocol": protocol, "allowedRoutes": allowed});
+    let all = || json!({"namespaces": {"from": "All"}});
+    let two = |first: &str, second: &str| {
+        json!([listener("a", first.into(), 80, "HTTP", all()), listener("b", second.into(), 443, "HTTPS", all()),])
+    };
+    let one = |hostname: &str, protocol: &str, allowed: Value| {
+        json!([listener("a", hostname.into(), 443, protocol, allowed)])
+    };
+    let eu = "*.eu.c.example";
+    for (kind, listeners, section, port, hosts, expected) in [
+        // HTTPRouteListenerHostnameMatching, HTTPRouteHostnameIntersection: each listener by itself, the more specific host.
+        (
+            Kind::HTTPRoute,
+            two("very.eu.c.example", eu),
+            None,
+            None,
+            &["*.eu.c.example"][..],
+            "*.eu.c.example very.eu.c.example",
+        ),
+        (Kind::HTTPRoute, two("very.eu.c.example", eu), None, None, &["very.eu.c.example"], "very.eu.c.example"),
+        (Kind::HTTPRoute, two("very.eu.c.example", eu), Some("a"), None, &["x.eu.c.example"], ""),
+        (
+            Kind::HTTPRoute,
+            two(eu, "*.us.c.example"),
+            None,
+            None,
+            &["x.eu.c.example", "y.us.c.example", "z.c.example"],
+            "x.eu.c.example y.us.c.example",
+        ),
+        // HTTPRouteListenerPortMatching, and sectionName.
+        (Kind::HTTPRoute, two(eu, eu), None, Some(443), &["x.eu.c.example"], "x.eu.c.example"),
+        (Kind::HTTPRoute, two(eu, eu), None, Some(8080), &["x.eu.c.example"], ""),
+        (Kind::HTTPRoute, two(eu, "*.us.c.example"), None, Some(80), &["y.us.c.example"], ""),
+        (Kind::HTTPRoute, two(eu, "*.us.c.example"), Some("b"), None, &["y.us.c.example"], "y.us.c.example"),
+        (Kind::HTTPRoute, two(eu, eu), Some("none"), None, &["x.eu.c.example"], ""),
+        (Kind::HTTPRoute, two(eu, eu), Some("a"), Some(443), &["x.eu.c.example"], ""),
+        // GRPCRouteListenerHostnameMatching: on the same listeners.
+        (Kind::GRPCRoute, two("very.eu.c.example", eu), None, None, &["x.eu.c.example"], "x.eu.c.example"),
+        (Kind::GRPCRoute, one(eu, "HTTPS", all()), None, None, &[], "*.eu.c.example"),
+        (Kind::GRPCRoute, one(eu, "TLS", all()), None, None, &["x.eu.c.example"], ""),
+        // TLSRouteHostnameIntersection: on listeners of TLS only.
+        (
+            Kind::TLSRoute,
+            one(eu, "TLS", all()),
+            None,
+            None,
+            &["x.eu.c.example", "eu.c.example", "*.b.eu.c.example"],
+            "*.b.eu.c.example x.eu.c.example",
+        ),
+        (Kind::TLSRoute, one("x.eu.c.example", "TLS", all()), None, None, &["*.eu.c.example"], "x.eu.c.example"),
+        (Kind::TLSRoute, one(eu, "HTTPS", all()), None, None, &["x.eu.c.example"], ""),
+        (Kind::HTTPRoute, one(eu, "TCP", all()), None, None, &["x.eu.c.example"], ""),
+        // GatewayAllowedRoutes, HTTPRouteInvalidCrossNamespaceParentRef: `from`, the selector, the kinds.
+        (
+            Kind::HTTPRoute,
+            one(eu, "HTTP", json!({"namespaces": {"from": "Same"}})),
+            None,
+            None,
+            &["x.eu.c.example"],
+            "",
+        ),
+        (
+            Kind::HTTPRoute,
+            one(eu, "HTTP", json!({"namespaces": {"from": "Unheard"}})),
+            None,
+            None,
+            &["x.eu.c.example"],
+            "",
+        ),
+        (
+            Kind::HTTPRoute,
+            one(eu, "HTTP", json!({"namespaces": {"from": "Selector"}})),
+            None,
+            None,
+            &["x.eu.c.example"],
+            "",
+        ),
+        (
+            Kind::HTTPRoute,
+            one(
+                eu,
+                "HTTP",
+                json!({"namespaces": {"from": "Selector", "selector": {"matchExpressions": [
+                    {"key": "team", "operator": "In", "values": ["a", "c"]},
+                ]}}}),
+            ),
+            None,
+            None,
+            &["x.eu.c.example"],
+            "x.eu.c.example",
+        ),
+        (
+            Kind::HTTPRoute,
+            one(eu, "HTTP", json!({"namespaces": {"from": "All"}, "kinds": [{"kind": "TLSRoute"}]})),
+            None,
+            None,
+            &["x.eu.c.example"],
+            "",
+        ),
+        (
+            Kind::HTTPRoute,
+            one(
+                eu,
+                "HTTP",
+                json!({"namespaces": {"from": "All"}, "kinds": [{"group": "example.com", "kind": "HTTPRoute"}]}),
+            ),
+            None,
+            None,
+            &["x.eu.c.example"],
+            "",
+        ),
+        (
+            Kind::HTTPRoute,
+            one(
+                eu,
+                "HTTP",
+                json!({"namespaces": {"from": "All"}, "kinds": [{"kind": "TLSRoute"}, {"kind": "HTTPRoute"}]}),
+            ),
+            None,
+            None,
+            &["x.eu.c.example"],
+            "x.eu.c.example",
+        ),
+    ] {
+        let gateway = gateway(|gateway| gateway["spec"]["listeners"] = listeners.clone());
+        let route = http_route(|route| {
+            for reference in [&mut route["spec"]["parentRefs"][0]] {
+                reference["sectionName"] = json!(section);
+                reference["port"] = json!(port);
+            }
+            route["status"]["parents"][0]["parentRef"] = route["spec"]["parentRefs"][0].clone();
+            route["spec"]["hostnames"] = json!(hosts);
+        });
+        let mut inventory = inventory(vec![gateway], Vec::new());
+        add(&mut inventory, kind, vec![route]);
+        let found = derive(&inventory, &settings());
+        let names: Vec<&str> = found.names.iter().map(|name| &*name.host).collect();
+        assert_eq!(names.join(" "), expected, "{kind:?} {listeners} {section:?} {port:?} {hosts:?}");
+        assert!(found.names.iter().all(|name| name.parents.len() == 1), "{:?}", found.names);
     }
 }
 

@@ -142,6 +142,8 @@ struct WrittenRouter {
     dns: Option<String>,
     addresses: BTreeSet<IpAddr>,
     selectors: [Option<LabelSelector>; 2],
+    ttl: u32,
+    records: Vec<String>,
 }
 
 struct Writer {
@@ -752,6 +754,8 @@ impl WrittenRouter {
             dns: spec.dns.clone(),
             addresses: spec.addresses.iter().filter_map(|address| address.ip.parse().ok()).collect(),
             selectors: [spec.route_selector.clone(), spec.namespace_selector.clone()],
+            ttl: spec.ttl,
+            records: spec.records.clone(),
         })
     }
 
@@ -764,6 +768,8 @@ impl WrittenRouter {
             && self.uid == label(&shard.source, &shard.origin.uid)
             && self.object == shard.source.to_string()
             && self.dns.as_deref() == Some(&shard.dns)
+            && shard.ttl.is_none_or(|ttl| self.ttl == ttl)
+            && (!shard.has_apex || self.records == records(shard))
             && [&shard.route_selector, &shard.namespace_selector] == [&self.selectors[0], &self.selectors[1]]
     }
 }
@@ -790,6 +796,12 @@ fn addresses(shard: &Shard) -> BTreeSet<IpAddr> {
     shard.addresses.iter().take(ADDRESSES_MAX).copied().collect()
 }
 
+/// Returns the records of a zone whose own name has the addresses.
+fn records(shard: &Shard) -> Vec<String> {
+    let record = |ip: &IpAddr| format!("@ {} {ip}", if ip.is_ipv6() { "AAAA" } else { "A" });
+    addresses(shard).iter().map(record).collect()
+}
+
 /// Returns the fields of a Router that a source decides.
 fn router_of(shard: &Shard) -> Value {
     let addresses: Vec<Value> = addresses(shard).iter().map(|ip| json!({"ip": ip})).collect();
@@ -800,6 +812,12 @@ fn router_of(shard: &Shard) -> Value {
         if let Some(selector) = selector {
             spec[field] = json!(selector);
         }
+    }
+    if let Some(ttl) = shard.ttl {
+        spec["ttl"] = json!(ttl);
+    }
+    if shard.has_apex {
+        spec["records"] = json!(records(shard));
     }
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "Router",

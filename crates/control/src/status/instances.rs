@@ -97,7 +97,10 @@ fn serving(instances: &[Instance]) -> impl Iterator<Item = &Instance> {
 /// Writes the addresses of the Services that a Router selects into its status.
 pub fn apply_services(router: &Router, found: &ServiceFindings, status: &mut RouterStatus) {
     let is_selecting = router.addresses_from().is_some_and(|from| from.service_selector.is_some());
-    if let Some(addresses) = found.addresses.clone().filter(|_| is_selecting) {
+    if let Some(mut addresses) = found.addresses.clone().filter(|_| is_selecting) {
+        if found.is_partial {
+            addresses.extend(status.current_addresses.iter().filter_map(|address| address.ip.parse::<IpAddr>().ok()));
+        }
         status.current_addresses = with_spec(router, addresses);
     }
 }
@@ -242,15 +245,18 @@ mod tests {
         let mut status = RouterStatus::default();
         let from =
             json!({"addressesFrom": {"namespace": "edge", "serviceSelector": {"matchLabels": {"tier": "edge"}}}});
-        for (spec, found, expected) in [
-            (&from, Some(vec!["192.0.2.1"]), vec!["192.0.2.1"]),
-            (&from, None, vec!["192.0.2.1"]),
-            (&from, Some(vec![]), vec![]),
+        for (spec, found, is_partial, expected) in [
+            (&from, Some(vec!["192.0.2.1"]), false, vec!["192.0.2.1"]),
+            (&from, None, false, vec!["192.0.2.1"]),
+            // A host name is not resolved yet.
+            (&from, Some(vec!["192.0.2.2"]), true, vec!["192.0.2.1", "192.0.2.2"]),
+            (&from, Some(vec![]), true, vec!["192.0.2.1", "192.0.2.2"]),
+            (&from, Some(vec![]), false, vec![]),
             // Another source.
-            (&json!({"type": "haproxy"}), Some(vec!["192.0.2.1"]), vec![]),
+            (&json!({"type": "haproxy"}), Some(vec!["192.0.2.1"]), false, vec![]),
         ] {
             let addresses = found.map(|found| found.iter().map(|ip| ip.parse().expect("an address")).collect());
-            apply_services(&router(spec.clone()), &ServiceFindings { addresses, unresolved: None }, &mut status);
+            apply_services(&router(spec.clone()), &ServiceFindings { addresses, is_partial, fault: None }, &mut status);
             let ips: Vec<_> = status.current_addresses.iter().map(|address| address.ip.as_str()).collect();
             assert_eq!(ips, expected, "{spec}");
         }

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 
 use super::health::{self, Notice};
 use super::{instances, update};
-use crate::client::reflector::ObjectKey;
 use crate::compiler::Settings;
 use crate::world::RouterInfo;
 use crate::world::condition::{ConditionUpdate, state};
@@ -82,8 +81,8 @@ pub fn router(
     if let Some(found) = &findings.services {
         instances::apply_services(object, found, &mut after);
     }
-    let unresolved = findings.services.as_ref().and_then(|found| found.unresolved.as_ref());
-    let ready = Some(ready(router, load, platform, unresolved));
+    let fault = findings.services.as_ref().and_then(|found| found.fault.as_deref());
+    let ready = Some(ready(router, load, platform, fault));
     let statements = [ready, Some(accepted(router, load)), instances, drained(router, load, says_drained)];
     let found = || findings.conditions.iter().map(|(_, finding)| finding);
     for statement in statements.iter().flatten().chain(found().map(|finding| &finding.statement)) {
@@ -117,23 +116,16 @@ fn patch(status: &RouterStatus) -> Value {
     })
 }
 
-/// Returns whether a Router with this load is ready. `unresolved` is a Service of it that has only a host name.
-fn ready(
-    router: &RouterInfo,
-    load: &Load,
-    platform: &Settings,
-    unresolved: Option<&(ObjectKey, String)>,
-) -> ConditionUpdate {
+/// Returns whether a Router with this load is ready. `fault` is that of the host name of a load balancer.
+fn ready(router: &RouterInfo, load: &Load, platform: &Settings, fault: Option<&str>) -> ConditionUpdate {
     let (is_true, reason, mut message) = readiness(&router.target, load.routes);
     if is_true && router.target.is_unpublished {
         message += "; not all name servers serve its zone, so no Route moves here and new Routes are not live: see the \
                     condition ZonePublished";
     }
-    if let Some((service, host)) = unresolved {
-        message += &format!(
-            "; the load balancer of Service {service} has the host name {host} and no address, and Signpost does not \
-             resolve host names: set the Service's spec.externalIPs, or list the addresses in spec.addresses"
-        );
+    if let Some(fault) = fault {
+        message += "; ";
+        message += fault;
     }
     // The platform's zone delegates those below its domain, and the zone of another Router those inside it.
     let is_undelegated = |zone: &&str| !load.is_inner && !is_at_or_below(zone, &platform.domain_text());

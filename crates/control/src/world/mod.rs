@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use self::backend::{ServiceInfo, SliceInfo};
+use self::host_names::HostNames;
 use self::observations::Observations;
 use self::owners::Owners;
 use self::parents::FormerDomains;
@@ -28,6 +29,7 @@ use signpost_types::v1alpha1::router::Router;
 use signpost_types::v1alpha1::zone::Zone;
 
 pub mod condition;
+pub mod host_names;
 pub mod observations;
 
 pub mod backend;
@@ -79,6 +81,8 @@ pub struct World {
     pub owners: Owners,
     /// The findings of this process for the statuses of Routes and Routers.
     pub observations: Arc<Observations>,
+    /// The host names of load balancers, and their addresses.
+    pub host_names: HostNames,
     /// The settings for reading objects.
     pub settings: Arc<Settings>,
 }
@@ -141,6 +145,7 @@ impl World {
             slices: Informer::new(client.clone(), listing(), |one: EndpointSlice| SliceInfo::from(one)),
             owners,
             observations: Arc::default(),
+            host_names: HostNames::default(),
             settings,
         }
     }

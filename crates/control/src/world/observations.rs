@@ -136,8 +136,10 @@ pub struct RouterFindings {
 pub struct ServiceFindings {
     /// `None`: not known.
     pub addresses: Option<Vec<IpAddr>>,
-    /// The first Service whose load balancer has a host name and no address, and that name.
-    pub unresolved: Option<(ObjectKey, String)>,
+    /// Whether these are only a part: a host name is not resolved yet, so that the Router also keeps the addresses that it has.
+    pub is_partial: bool,
+    /// The fault of the host name of a load balancer, in a statement.
+    pub fault: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -191,7 +191,7 @@ pub struct AddressesFrom {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub instances: bool,
     /// Use the addresses of the Services and EndpointSlices in `namespace` with these labels. For a Service: the addresses of its
-    /// load balancer, otherwise its external IPs, otherwise, unless it is of type LoadBalancer, its ready endpoints. For an
+    /// load balancer, or those that its host name resolves to, otherwise its external IPs, otherwise, unless it is of type LoadBalancer, its ready endpoints. For an
     /// EndpointSlice: its ready endpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_selector: Option<LabelSelector>,

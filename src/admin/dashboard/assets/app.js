@@ -23,6 +23,7 @@ import * as shards from "./shards.js";
 import * as router from "./router.js";
 import * as zones from "./zones.js";
 import * as zone from "./zone.js";
+import * as sources from "./sources.js";
 import * as events from "./events.js";
 import * as fleet from "./fleet.js";
 
@@ -62,6 +63,7 @@ const VIEWS = [
   [/^\/routers\/([^/]+)$/, router, "name"],
   [/^\/zones$/, zones],
   [/^\/zones\/([^/]+)$/, zone, "apex"],
+  [/^\/sources$/, sources],
   [/^\/events$/, events],
   [/^\/fleet$/, fleet],
 ];

@@ -10,6 +10,7 @@ const PAGES = [
   ["r", "#/routes", "Routes", () => true],
   ["s", "#/routers", "Shards", ({ routers }) => routers],
   ["z", "#/zones", "Zones", ({ zones }) => zones],
+  ["o", "#/sources", "Sources", ({ zones }) => zones],
   ["e", "#/events", "Events", ({ events, eventNamespaces }) => events || eventNamespaces?.length > 0],
   ["f", "#/fleet", "Fleet", ({ zones }) => zones],
 ];
