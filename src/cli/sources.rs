@@ -62,7 +62,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     if !matches.contains_id("objects") {
         let scrape::Target { urls, authorities } = scrape::target(matches)?;
         let admin = scrape::Admin::new(authorities.as_deref())?;
-        return ListOptions::of(matches).show(|| access::run(API_TIMEOUT, of_leader(&admin, &urls)), listing);
+        return ListOptions::of(matches).show(|| Ok(access::run(API_TIMEOUT, of_leader(&admin, &urls))?), listing);
     }
     let mut settings = ApiLocation::of(matches)?.settings.sources();
     if settings.domain.is_empty() {

@@ -175,7 +175,7 @@ fn owners_see_the_state_of_their_names_on_their_own_objects() {
     let server = Server::start(Ports::free(), &arguments);
     let platform = ["--data-dir", data.path()];
 
-    // The entry of the HTTPRoute, beside those of others.
+    // The entry of the HTTPRoute, next to those of others.
     let (published, resolvable) = ("signpost.dev/Published", "signpost.dev/Resolvable");
     let own = eventually("the name is resolvable", || {
         let own = entry(&source, "web", OURS)?;
@@ -193,7 +193,7 @@ fn owners_see_the_state_of_their_names_on_their_own_objects() {
     for foreign in [ISTIO, "kuadrant.io/policy-controller"] {
         assert!(entry(&source, "web", foreign).is_some(), "the entry of {foreign} is lost");
     }
-    let refused = eventually("a Route that is not admitted is told", || entry(&source, "refused", OURS));
+    let refused = eventually("a Route that is not admitted has an entry", || entry(&source, "refused", OURS));
     assert_eq!(condition(&refused, published), Some(("False".to_owned(), "NotAdmitted".to_owned())), "{refused}");
 
     // Events on the other objects.

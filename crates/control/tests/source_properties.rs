@@ -32,6 +32,6 @@ fn choices_reach_every_kind_of_name() {
         }
     }
     for kind in ["HTTPRoute", "GRPCRoute", "TLSRoute", "Route", "Ingress", "Service"] {
-        assert!(seen.get(kind).is_some_and(|count| *count >= 5), "{kind}: {seen:?}");
+        assert!(seen.get(kind).is_some_and(|count| *count >= 1), "{kind}: {seen:?}");
     }
 }

@@ -168,7 +168,7 @@ async fn answer(settings: &Settings, question: Question) -> Result<Answer, Strin
     Err(fault)
 }
 
-/// Returns what is known after the answers for A and AAAA, and the time until the next resolution; `None`: it has failed.
+/// Returns the resolution after the answers for A and AAAA, and the time until the next one; `None`: it has failed.
 fn merged(before: &Resolution, answers: [Result<Answer, String>; 2]) -> (Resolution, Option<Duration>) {
     let (mut addresses, mut faults, mut ttl) = (BTreeSet::new(), Vec::new(), None);
     for (answer, is_v6) in answers.into_iter().zip([false, true]) {
@@ -222,7 +222,7 @@ mod tests {
             // The floor and the cap.
             ("", [ok("192.0.2.1", 0), ok("", 0)], "192.0.2.1", Some(10), None),
             ("", [ok("192.0.2.1", 86_400), ok("", 0)], "192.0.2.1", Some(300), None),
-            // A failure keeps what is known: of both families, or of one.
+            // A failure keeps the known addresses: of both families, or of one.
             ("192.0.2.1 2001:db8::1", [no(), no()], "192.0.2.1 2001:db8::1", None, Some("SERVFAIL")),
             ("192.0.2.1 2001:db8::1", [ok("192.0.2.2", 60), no()], "192.0.2.2 2001:db8::1", None, Some("SERVFAIL")),
             ("192.0.2.1", [ok("", 0), ok("", 0)], "192.0.2.1", None, Some("it has no address in DNS")),

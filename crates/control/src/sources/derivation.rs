@@ -59,7 +59,7 @@ pub struct Found {
     pub(super) notes: Vec<Note>,
     /// Whether it depends on something unknown, so that its written objects stay.
     pub(super) is_unknown: bool,
-    /// Its generation, if its status has an entry of Signpost.
+    /// The generation of the object, if its status has an entry of Signpost.
     marked: Option<Option<i64>>,
 }
 
@@ -78,7 +78,7 @@ struct Host {
     claims: Vec<Arc<Name>>,
     /// The first of them.
     first: Option<Arc<Name>>,
-    /// Those of other objects of its namespace that share its Route.
+    /// The claims of other objects of the namespace that share its Route.
     shared: Vec<Arc<Name>>,
     notes: Vec<Arc<Note>>,
 }

@@ -11,7 +11,7 @@
 //! objects that are only shown.
 //!
 //! A controller that replaces the list as a whole would remove the entries again and again. After [`RACES_MAX`] lost entries in
-//! [`RACES_WITHIN`], the loop writes none until the object changes, and says so.
+//! [`RACES_WITHIN`], the loop writes none until the object changes, and records an Event.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::inventory::{Kind, ParentRef};
 use super::reader;
-use super::status::{self, HostState, Verdict, Wanted, is_own, merged, overall, reference};
+use super::status::{self, HostState, Outcome, Wanted, is_own, merged, overall, reference};
 use super::targets::is_private;
 use super::{Derived, Mode, Name, Note, Reason, Settings, Shard, Shared, Source, gateway};
 use crate::client::backoff::random;
@@ -95,7 +95,7 @@ pub async fn run(client: Client, world: World, parts: Parts, stop: CancellationT
         gateways: Arc::default(),
         of_routes: HashMap::new(),
         of_routers: HashMap::new(),
-        told: HashMap::new(),
+        reported: HashMap::new(),
         next: Some(first),
         taken_at: Instant::now(),
         events,
@@ -139,25 +139,25 @@ pub async fn resolve(world: World, settings: Arc<Settings>, shared: Arc<Shared>,
 /// The part of the derivation that is about one object.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct View {
-    /// Its names, and the key of the Route for each, which another object can share.
+    /// The names of the object, and the key of the Route for each, which another object can share.
     names: Vec<(Arc<Name>, ObjectKey)>,
     shards: Vec<Arc<Shard>>,
     notes: Vec<Arc<Note>>,
-    /// Its generation, if its status has an entry of Signpost.
+    /// The generation of the object, if its status has an entry of Signpost.
     marked: Option<Option<i64>>,
 }
 
 /// The reports on an object so far.
 #[derive(Debug, Default)]
-struct Told {
+struct Reported {
     notes: BTreeSet<Arc<Note>>,
     is_published: bool,
     is_resolvable: bool,
-    /// The entries as they were written last.
+    /// The entries after the last write.
     entries: Option<Vec<Value>>,
     /// The times at which these were lost.
     races: Vec<Instant>,
-    /// The generation of the object for which no more entries are written.
+    /// The generation of the object at which the loop gave up.
     given_up: Option<Option<i64>>,
 }
 
@@ -183,7 +183,7 @@ struct Reporter {
     /// The objects whose hosts a Route has, and whose shard a Router is.
     of_routes: HashMap<ObjectKey, Vec<Source>>,
     of_routers: HashMap<String, Source>,
-    told: HashMap<Source, Told>,
+    reported: HashMap<Source, Reported>,
     /// The newest derivation, if it is not taken in yet, and the time at which the last one was.
     next: Option<Arc<Derived>>,
     taken_at: Instant,
@@ -210,8 +210,8 @@ struct Done {
     /// The object, if it exists: `apiVersion` and uid.
     object: Option<(String, String)>,
     generation: Option<i64>,
-    published: Option<Verdict>,
-    resolvable: Option<Verdict>,
+    published: Option<Outcome>,
+    resolvable: Option<Outcome>,
     /// The entries that the object has now.
     entries: Option<Vec<Value>>,
     /// Whether another writer removed or changed entries.
@@ -249,13 +249,17 @@ impl Reporter {
         let gone = before.keys().filter(|source| !self.views.contains_key(source));
         let other = self.views.iter().filter(|(source, view)| before.get(source) != Some(view));
         // Another writer has removed the entry before this loop has seen it.
-        let lost = self.told.iter().filter(|(source, told)| told.entries.is_some() && !derived.marked.contains_key(*source));
+        let lost = self
+            .reported
+            .iter()
+            .filter(|(source, reported)| reported.entries.is_some() && !derived.marked.contains_key(*source));
         let other = other.map(|(source, _)| source).chain(lost.map(|(source, _)| source));
         let mut changed: BTreeSet<Source> = gone.chain(other).cloned().collect();
         if *self.gateways != gateways {
             self.gateways = Arc::new(gateways);
             // Their entries depend on it.
-            changed.extend(self.views.iter().filter(|(_, view)| view.names.is_empty()).map(|(source, _)| source.clone()));
+            changed
+                .extend(self.views.iter().filter(|(_, view)| view.names.is_empty()).map(|(source, _)| source.clone()));
         }
         self.of_routes.clear();
         self.of_routers.clear();
@@ -312,7 +316,7 @@ impl Reporter {
     }
 }
 
-/// Returns the reason of the Event about a note; `None`: the object's own status, or another one, says so.
+/// Returns the reason of the Event about a note; `None`: the object's own status, or another one, has it.
 fn event_of(reason: Reason) -> Option<&'static str> {
     match reason {
         Reason::DomainAlreadyInUse => Some("DomainAlreadyInUse"),
@@ -345,19 +349,19 @@ impl Controller for Reporter {
         let Some(kind) = Kind::named(source.kind) else { return Plan::Nothing };
         let view = self.views.get(source).cloned();
         if view.is_none() && !kind.is_gateway_route() {
-            self.told.remove(source);
+            self.reported.remove(source);
             return Plan::Nothing;
         }
         let view = view.unwrap_or_default();
-        let told = self.told.entry(source.clone()).or_default();
+        let reported = self.reported.entry(source.clone()).or_default();
         let routers = view.shards.iter().map(|shard| self.routers.get(&ObjectKey::cluster(&shard.name))).collect();
         Plan::Act(Job {
             kind,
             routers,
             has_routes: self.routes_of.contains_key(source),
             gateways: Arc::clone(&self.gateways),
-            entries: told.entries.clone(),
-            given_up: told.given_up,
+            entries: reported.entries.clone(),
+            given_up: reported.given_up,
             view,
         })
     }
@@ -398,55 +402,55 @@ impl Controller for Reporter {
         };
         self.queue.succeeded(&source);
         if done.object.is_none() || !self.views.contains_key(&source) && done.entries.is_none() {
-            self.told.remove(&source);
+            self.reported.remove(&source);
             return;
         }
-        let mut told = self.told.remove(&source).unwrap_or_default();
-        self.tell(&source, &done, &mut told);
-        told.entries = done.entries.clone();
-        if told.given_up.is_some_and(|generation| generation != done.generation) {
-            told.given_up = None;
+        let mut reported = self.reported.remove(&source).unwrap_or_default();
+        self.record_changes(&source, &done, &mut reported);
+        reported.entries = done.entries.clone();
+        if reported.given_up.is_some_and(|generation| generation != done.generation) {
+            reported.given_up = None;
         }
         if done.is_lost {
-            told.races.retain(|at| now.duration_since(*at) < RACES_WITHIN);
-            told.races.push(now);
-            if told.races.len() >= RACES_MAX {
+            reported.races.retain(|at| now.duration_since(*at) < RACES_WITHIN);
+            reported.races.push(now);
+            if reported.races.len() >= RACES_MAX {
                 let note = "another writer removes or changes the entries of signpost.dev/dns in status.parents; Signpost \
-                            writes no more of them until the object changes";
+                            stops writing them until the object changes";
                 tracing::warn!(%source, "{note}");
                 self.notice(&source, &done, true, "StatusContended", note.to_owned());
-                told.given_up = Some(done.generation);
-                told.races.clear();
+                reported.given_up = Some(done.generation);
+                reported.races.clear();
             }
         }
-        self.told.insert(source, told);
+        self.reported.insert(source, reported);
     }
 }
 
 impl Reporter {
     /// Records Events about what has changed since the last ones.
-    fn tell(&self, source: &Source, done: &Done, told: &mut Told) {
+    fn record_changes(&self, source: &Source, done: &Done, reported: &mut Reported) {
         // Their status has it.
         if Kind::named(source.kind).is_some_and(Kind::is_gateway_route) {
             return;
         }
         let notes = self.views.get(source).map(|view| view.notes.clone()).unwrap_or_default();
-        for note in notes.iter().filter(|note| !told.notes.contains(*note)) {
+        for note in notes.iter().filter(|note| !reported.notes.contains(*note)) {
             if let Some(reason) = event_of(note.reason) {
                 self.notice(source, done, true, reason, note.message.clone());
             }
         }
-        told.notes = notes.into_iter().collect();
-        let is_true = |verdict: &Option<Verdict>| verdict.as_ref().map(|verdict| verdict.status == Status::True);
+        reported.notes = notes.into_iter().collect();
+        let is_true = |outcome: &Option<Outcome>| outcome.as_ref().map(|outcome| outcome.status == Status::True);
         let (published, resolvable) = (is_true(&done.published), is_true(&done.resolvable));
-        let turn = |before: &mut bool, verdict: &Option<Verdict>, words: [&'static str; 2], is_quiet: bool| {
-            let Some(verdict) = verdict else { return };
-            let is_true = verdict.status == Status::True;
-            // What is not known yet has not been lost.
-            let is_news = *before != is_true && verdict.status != Status::Unknown;
+        let turn = |before: &mut bool, outcome: &Option<Outcome>, words: [&'static str; 2], is_quiet: bool| {
+            let Some(outcome) = outcome else { return };
+            let is_true = outcome.status == Status::True;
+            // An unknown state is not a loss.
+            let is_news = *before != is_true && outcome.status != Status::Unknown;
             if is_news && !is_quiet {
                 let message =
-                    if is_true { verdict.message.clone() } else { format!("{}: {}", verdict.reason, verdict.message) };
+                    if is_true { outcome.message.clone() } else { format!("{}: {}", outcome.reason, outcome.message) };
                 self.notice(source, done, !is_true, words[usize::from(!is_true)], message);
             }
             if is_news {
@@ -454,9 +458,9 @@ impl Reporter {
             }
         };
         // One Event is enough for both.
-        let is_quiet = published == Some(true) && resolvable == Some(true) && !told.is_resolvable;
-        turn(&mut told.is_published, &done.published, ["Published", "NotPublished"], is_quiet);
-        turn(&mut told.is_resolvable, &done.resolvable, ["Resolvable", "NotResolvable"], false);
+        let is_quiet = published == Some(true) && resolvable == Some(true) && !reported.is_resolvable;
+        turn(&mut reported.is_published, &done.published, ["Published", "NotPublished"], is_quiet);
+        turn(&mut reported.is_resolvable, &done.resolvable, ["Resolvable", "NotResolvable"], false);
     }
 }
 
@@ -492,7 +496,7 @@ async fn report(source: Source, job: Job, platform: Client, cluster: &Cluster) -
         }
         let list = object.data["status"]["parents"].as_array().cloned().unwrap_or_default();
         let own: Vec<Value> = list.iter().filter(|entry| is_own(entry)).cloned().collect();
-        // Compared with what was written last, and not with what the conflict of this write has shown.
+        // The comparison is with the last write, and not with what a conflict of this write has shown.
         done.is_lost |= is_first && job.entries.as_ref().is_some_and(|entries| *entries != own);
         is_first = false;
         done.entries = Some(own.clone()).filter(|own| !own.is_empty());
@@ -550,40 +554,40 @@ fn wanted(parents: &Value, hosts: &[(HostState, &Arc<Name>)], job: &Job, namespa
         if here.is_empty() && !(is_known(&reference) && !job.view.notes.is_empty()) {
             return None;
         }
-        let verdict = |part: fn(&HostState) -> &Verdict| match job.view.notes.first().filter(|_| here.is_empty()) {
-            Some(note) => Verdict {
+        let outcome = |part: fn(&HostState) -> &Outcome| match job.view.notes.first().filter(|_| here.is_empty()) {
+            Some(note) => Outcome {
                 status: Status::False,
                 reason: format!("{:?}", note.reason),
                 message: job.view.notes.iter().map(|note| note.message.as_str()).collect::<Vec<_>>().join("; "),
             },
             None => overall(&here, part),
         };
-        let (published, resolvable) = (verdict(|state| &state.published), verdict(|state| &state.resolvable));
+        let (published, resolvable) = (outcome(|state| &state.published), outcome(|state| &state.resolvable));
         Some(Wanted { parent: parent.clone(), published, resolvable })
     };
     parents.as_array().into_iter().flatten().filter_map(entry).collect()
 }
 
-/// Returns the verdict on the shards of an object: the worst of their Routers.
-fn shards(shards: &[Arc<Shard>], routers: &[Option<Arc<RouterInfo>>]) -> Verdict {
+/// Returns the outcome on the shards of an object: the worst of their Routers.
+fn shards(shards: &[Arc<Shard>], routers: &[Option<Arc<RouterInfo>>]) -> Outcome {
     let state = |(shard, router): (&Arc<Shard>, &Option<Arc<RouterInfo>>)| {
         let status = router.as_ref().and_then(|router| router.object.status.clone()).unwrap_or_default();
         let find = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind).cloned();
         let (ready, published) = (find(READY), find(ZONE_PUBLISHED));
         let said = ready.filter(|ready| ready.status == "False").or(published);
-        let verdict = match said {
-            Some(said) => Verdict {
+        let outcome = match said {
+            Some(said) => Outcome {
                 status: if said.status == "True" { Status::True } else { Status::False },
                 message: format!("shard {}: {}", shard.name, said.message),
                 reason: said.reason,
             },
-            None => Verdict {
+            None => Outcome {
                 status: Status::Unknown,
                 reason: status::PENDING.to_owned(),
                 message: format!("shard {}: its zone is not published yet", shard.name),
             },
         };
-        HostState { host: shard.dns.clone(), alias: None, published: verdict.clone(), resolvable: verdict }
+        HostState { host: shard.dns.clone(), alias: None, published: outcome.clone(), resolvable: outcome }
     };
     let states: Vec<HostState> = shards.iter().zip(routers).map(state).collect();
     overall(&states.iter().collect::<Vec<_>>(), |state| &state.published)

@@ -29,7 +29,7 @@ pub const PENDING: &str = "Pending";
 
 /// The state of one condition of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Outcome {
     pub status: Status,
     pub reason: String,
     pub message: String,
@@ -41,22 +41,22 @@ pub struct HostState {
     pub host: String,
     /// The stable name of the Route.
     pub alias: Option<String>,
-    pub published: Verdict,
-    pub resolvable: Verdict,
+    pub published: Outcome,
+    pub resolvable: Outcome,
 }
 
 impl HostState {
     /// Returns the state of a host by the Route that was derived for it.
     pub fn of(host: &str, route: Option<&Route>) -> HostState {
         let status = route.and_then(|route| route.status.clone()).unwrap_or_default();
-        let verdict = |kind: &str| {
+        let outcome = |kind: &str| {
             let find = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
             let refused = [route::ADMITTED, route::SCHEDULED]
                 .into_iter()
                 .find_map(|kind| find(kind).filter(|condition| condition.status == "False"));
             let said = if status.phase == Phase::Scheduled { find(kind) } else { refused };
             match said {
-                Some(condition) => Verdict {
+                Some(condition) => Outcome {
                     status: match &*condition.status {
                         "True" => Status::True,
                         "False" => Status::False,
@@ -65,7 +65,7 @@ impl HostState {
                     reason: condition.reason.clone(),
                     message: condition.message.clone(),
                 },
-                None => Verdict {
+                None => Outcome {
                     status: Status::Unknown,
                     reason: PENDING.to_owned(),
                     message: "the platform has not processed it yet".to_owned(),
@@ -75,20 +75,20 @@ impl HostState {
         HostState {
             host: host.to_owned(),
             alias: status.canonical_name.clone(),
-            published: verdict(route::PUBLISHED),
-            resolvable: verdict(route::RESOLVABLE),
+            published: outcome(route::PUBLISHED),
+            resolvable: outcome(route::RESOLVABLE),
         }
     }
 
     /// Returns the state of a host that is not published for a reason.
     pub fn refused(host: &str, reason: &str, message: &str) -> HostState {
-        let no = Verdict { status: Status::False, reason: reason.to_owned(), message: message.to_owned() };
+        let no = Outcome { status: Status::False, reason: reason.to_owned(), message: message.to_owned() };
         HostState { host: host.to_owned(), alias: None, published: no.clone(), resolvable: no }
     }
 }
 
-/// Returns the verdict on several hosts: the worst of theirs, and the messages, the worst first.
-pub fn overall(hosts: &[&HostState], part: impl Fn(&HostState) -> &Verdict) -> Verdict {
+/// Returns the outcome on several hosts: the worst one, and the messages, the worst first.
+pub fn overall(hosts: &[&HostState], part: impl Fn(&HostState) -> &Outcome) -> Outcome {
     let rank = |state: &&HostState| match part(state).status {
         Status::False => 0,
         Status::Unknown => 1,
@@ -98,7 +98,7 @@ pub fn overall(hosts: &[&HostState], part: impl Fn(&HostState) -> &Verdict) -> V
     sorted.sort_by_key(rank);
     let Some(worst) = sorted.first() else {
         let message = "it has no host on this parent".to_owned();
-        return Verdict { status: Status::False, reason: "NoHost".to_owned(), message };
+        return Outcome { status: Status::False, reason: "NoHost".to_owned(), message };
     };
     let line = |state: &&HostState| {
         let alias = state.alias.as_ref().map(|alias| format!(" (alias {alias})"));
@@ -108,16 +108,16 @@ pub fn overall(hosts: &[&HostState], part: impl Fn(&HostState) -> &Verdict) -> V
     if sorted.len() > HOSTS_SHOWN_MAX {
         message += &format!("; and {} more hosts", sorted.len() - HOSTS_SHOWN_MAX);
     }
-    let Verdict { status, reason, .. } = part(worst).clone();
-    Verdict { status, reason, message: cut(&message, MESSAGE_OCTETS_MAX).to_owned() }
+    let Outcome { status, reason, .. } = part(worst).clone();
+    Outcome { status, reason, message: cut(&message, MESSAGE_OCTETS_MAX).to_owned() }
 }
 
-/// An entry to write: the parent as the Route names it, and the verdicts on its hosts there.
+/// An entry to write: the parent as the Route names it, and the outcomes on its hosts there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
     pub parent: Value,
-    pub published: Verdict,
-    pub resolvable: Verdict,
+    pub published: Outcome,
+    pub resolvable: Outcome,
 }
 
 /// A list of entries with those of Signpost.
@@ -164,22 +164,22 @@ pub fn reference(value: &Value) -> ParentRef {
 impl Wanted {
     /// Returns the entry; a condition keeps the time of its last transition from the entry before.
     fn entry(&self, before: Option<&Value>, generation: Option<i64>, now: Timestamp) -> Value {
-        let condition = |kind: &str, verdict: &Verdict| {
+        let condition = |kind: &str, outcome: &Outcome| {
             let conditions = before.and_then(|entry| entry["conditions"].as_array()).into_iter().flatten();
             let before = conditions.filter(|condition| condition["type"] == kind);
-            let same = before.filter(|condition| condition["status"] == verdict.status.text()).next_back();
+            let same = before.filter(|condition| condition["status"] == outcome.status.text()).next_back();
             let since = same.and_then(|condition| condition["lastTransitionTime"].as_str()?.parse().ok());
             Condition {
                 type_: kind.to_owned(),
-                status: verdict.status.text().to_owned(),
-                reason: verdict.reason.clone(),
-                message: verdict.message.clone(),
+                status: outcome.status.text().to_owned(),
+                reason: outcome.reason.clone(),
+                message: outcome.message.clone(),
                 observed_generation: generation,
                 last_transition_time: Time(since.unwrap_or(now)),
             }
         };
         let conditions = [condition(PUBLISHED, &self.published), condition(RESOLVABLE, &self.resolvable)];
-        // The reference stays as it is, because the API may have filled in its defaults.
+        // The reference is not changed, because the API may have filled in its defaults.
         let parent = before.map_or(&self.parent, |entry| &entry["parentRef"]);
         json!({"parentRef": parent, "controllerName": CONTROLLER, "conditions": conditions})
     }
@@ -189,8 +189,8 @@ impl Wanted {
 mod tests {
     use super::*;
 
-    fn verdict(status: Status, reason: &str) -> Verdict {
-        Verdict { status, reason: reason.to_owned(), message: format!("because {reason}") }
+    fn outcome(status: Status, reason: &str) -> Outcome {
+        Outcome { status, reason: reason.to_owned(), message: format!("because {reason}") }
     }
 
     fn host(name: &str, status: Status, reason: &str) -> HostState {
@@ -198,8 +198,8 @@ mod tests {
         HostState {
             host: name.to_owned(),
             alias,
-            published: verdict(status, reason),
-            resolvable: verdict(Status::Unknown, PENDING),
+            published: outcome(status, reason),
+            resolvable: outcome(Status::Unknown, PENDING),
         }
     }
 
@@ -226,7 +226,7 @@ mod tests {
             ),
         ] {
             let found = overall(&hosts, |state| &state.published);
-            assert_eq!(found, Verdict { status, reason: reason.to_owned(), message: message.to_owned() });
+            assert_eq!(found, Outcome { status, reason: reason.to_owned(), message: message.to_owned() });
         }
     }
 
@@ -235,8 +235,8 @@ mod tests {
         let at = |second: i64| Timestamp::from_second(second).expect("in range");
         let wanted = |parent: Value, status: Status| Wanted {
             parent,
-            published: verdict(status, "R"),
-            resolvable: verdict(Status::Unknown, PENDING),
+            published: outcome(status, "R"),
+            resolvable: outcome(Status::Unknown, PENDING),
         };
         let foreign = |name: &str| json!({"parentRef": {"name": name}, "controllerName": "example.com/envoy", "conditions": [], "extra": 1});
         let eu = || wanted(json!({"name": "eu"}), Status::False);

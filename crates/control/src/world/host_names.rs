@@ -1,4 +1,4 @@
-//! The host names that loops need resolved, such as those of load balancers without an address, and what is known of them.
+//! The host names that loops need resolved, such as those of load balancers without an address, and their addresses.
 //!
 //! The leader [resolves](crate::observe::resolve) them. A loop states all names that it needs, and gets a signal when a result changes.
 
@@ -10,7 +10,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-/// What is known of a host name.
+/// The known addresses of a host name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resolution {
     /// The addresses by the last answers; a failure keeps them. `None`: there were none yet.
@@ -25,14 +25,14 @@ pub struct HostNames(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    known: Mutex<Known>,
+    state: Mutex<State>,
     requests: Notify,
     /// The number of changed results.
     results: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct State {
     /// The names that each loop needs.
     wanted: BTreeMap<&'static str, BTreeSet<String>>,
     found: HashMap<String, Resolution>,
@@ -41,7 +41,7 @@ struct Known {
 impl HostNames {
     /// Replaces the names that a loop needs; each is in lower case, without a trailing dot.
     pub fn want(&self, by: &'static str, names: BTreeSet<String>) {
-        let mut known = self.0.known.lock();
+        let mut known = self.0.state.lock();
         if known.wanted.get(by).is_none_or(|before| *before != names) {
             known.wanted.insert(by, names);
             drop(known);
@@ -49,9 +49,9 @@ impl HostNames {
         }
     }
 
-    /// Returns what is known of a name.
+    /// Returns the resolution of a name.
     pub fn get(&self, name: &str) -> Resolution {
-        self.0.known.lock().found.get(name).cloned().unwrap_or_default()
+        self.0.state.lock().found.get(name).cloned().unwrap_or_default()
     }
 
     /// Returns the channel that changes with every result.
@@ -66,14 +66,14 @@ impl HostNames {
 
     /// Returns the names that any loop needs, and removes the results of others.
     pub fn wanted(&self) -> BTreeSet<String> {
-        let mut known = self.0.known.lock();
+        let mut known = self.0.state.lock();
         let wanted: BTreeSet<String> = known.wanted.values().flatten().cloned().collect();
         known.found.retain(|name, _| wanted.contains(name));
         wanted
     }
 
     pub fn set(&self, name: &str, resolution: Resolution) {
-        let mut known = self.0.known.lock();
+        let mut known = self.0.state.lock();
         if known.found.get(name) == Some(&resolution) {
             return;
         }

@@ -1,4 +1,4 @@
-//! A property of sources: whatever the objects of a cluster are, deriving ends, the result is the same for the same objects, and it
+//! A property of sources: for any objects of a cluster, deriving ends, the result is the same for the same objects, and it
 //! contains only names that a router has admitted and addresses that clients can reach.
 //!
 //! An input is a sequence of choices, from which a cluster with few names grows, so that its objects refer to each other. The check
