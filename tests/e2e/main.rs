@@ -41,6 +41,7 @@ mod routers;
 mod scheduling;
 mod service;
 mod services;
+mod settings;
 mod shared_hosts;
 mod sources;
 mod split;
