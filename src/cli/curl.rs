@@ -20,7 +20,8 @@ use super::backends::Backends;
 use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Properties, Table};
-use super::{Error, Outcome, complain, dig, note, option, serve, success_if, switch, zones};
+use super::{Error, Outcome, complain, dig, note, option, serve, success_if, switch, traffic, zones};
+use signpost_agent::traffic::view::RouteView;
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::compiler::settings::text_of;
 use signpost_control::dns_client::{Data, Question};
@@ -38,6 +39,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CNAMES_MAX: usize = 8;
 /// The requests at a time.
 const CONCURRENCY: usize = 16;
+/// The most Routes of a name whose traffic is shown. Routes with several paths can have the same host.
+const ROUTES_MAX: usize = 8;
 
 pub(super) fn command() -> Command {
     let words = Arg::new("words").value_name("NAME").num_args(1..).action(ArgAction::Append).required(true).help(
@@ -61,7 +64,8 @@ pub(super) fn command() -> Command {
              custom host, or otherwise by its system name, at the addresses of its system name. The table shows the \
              status, the time until the connection was open (with TLS), until the first byte and until the end of the \
              response, and the endpoint that answered: its identifier if the API cannot be read. If no endpoint \
-             answered, a second request finds whether the proxy of a Router did. Exit codes: 0 a proxy at every address \
+             answered, a second request finds whether the proxy of a Router did. Users who may read the Leases of agents \
+             also see the traffic of the Route, as \"signpost explain route\" shows it. Exit codes: 0 a proxy at every address \
              returned a status below 500; 1 DNS returned no address, an address did not respond, returned 500 or above, \
              or has no proxy of a Router, or the API is unreachable for a Route; 2 invalid usage.",
         )
@@ -121,8 +125,9 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         if answers.iter().any(|answer| answer.backend.is_some()) {
             found.name_backends(&mut answers).await.unwrap_or_else(note);
         }
+        let traffic = found.traffic().await;
         let (name, server, method) = (text_of(&found.name), server.to_string(), request.method.to_string());
-        Ok(Report { name, server, method, url: url.to_string(), answers })
+        Ok(Report { name, server, method, url: url.to_string(), answers, traffic })
     })?;
     Format::of(matches).show(&report, |painter| report.text(painter))?;
     report.faults().for_each(complain);
@@ -249,6 +254,22 @@ impl Found {
     fn ends_at_proxy(&self, https: bool) -> bool {
         let ends_there = |route: &Route| route.spec.tls.as_ref().is_none_or(Tls::ends_at_router);
         !https || !self.routes.is_empty() && self.routes.iter().all(ends_there)
+    }
+
+    /// Returns the traffic of the Routes, as far as the user may read it.
+    async fn traffic(&self) -> Vec<RouteView> {
+        let mut found = Vec::new();
+        let Some(access) = &self.access else { return found };
+        for route in self.routes.iter().take(ROUTES_MAX) {
+            let (metadata, status) = (&route.metadata, route.status.as_ref());
+            let (Some(router), Some(namespace), Some(name)) =
+                (status.and_then(|status| status.router.as_deref()), &metadata.namespace, &metadata.name)
+            else {
+                continue;
+            };
+            found.extend(traffic::of(access.client.clone(), router, &format!("{namespace}/{name}")).await);
+        }
+        found
     }
 
     /// Adds Service and address to the backends that the API knows; the error is the reason why it does not.
@@ -426,6 +447,8 @@ struct Report {
     method: String,
     url: String,
     answers: Vec<Answer>,
+    /// The traffic of the Routes with the name; empty if it is not known.
+    traffic: Vec<RouteView>,
 }
 
 /// The answer of one address.
@@ -491,6 +514,12 @@ impl Report {
         facts.add("name", self.name.as_str());
         facts.add("server", self.server.as_str());
         facts.add("request", format!("{} {}", self.method, self.url));
+        for view in &self.traffic {
+            if self.traffic.len() > 1 {
+                facts.add("route", view.route.as_str());
+            }
+            traffic::lines(view).into_iter().for_each(|(name, line)| facts.add(name, line));
+        }
         let mut table = Table::new(["ADDRESS", "STATUS", "CONNECT", "FIRST BYTE", "TOTAL", "BACKEND"]);
         for answer in &self.answers {
             let status = match answer.status {
@@ -563,12 +592,13 @@ mod tests {
         };
         let failed = Answer { error: Some("timed out".to_owned()), ..Answer::new(two) };
         let strange = Answer { status: Some(403), proxy: Some(false), ..Answer::new(two) };
-        let report = Report {
+        let mut report = Report {
             name: "a.example".to_owned(),
             server: "127.0.0.1:53".to_owned(),
             method: "GET".to_owned(),
             url: "http://a.example/".to_owned(),
             answers: vec![answered, failed, strange],
+            traffic: Vec::new(),
         };
         let expected = "\
 name      a.example
@@ -581,6 +611,11 @@ ADDRESS        STATUS   CONNECT   FIRST BYTE   TOTAL   BACKEND
 192.0.2.2:80   403      -         -            -       -
 ";
         assert_eq!(report.text(Painter::PLAIN), expected);
+        report.traffic =
+            ["shop/web", "shop/api"].map(|route| RouteView { route: route.to_owned(), ..RouteView::default() }).into();
+        let line = "traffic   0.00 requests per second, 0.0 % with status 5xx, 0.0 % without an answer";
+        let with = format!("route     shop/web\n{line}\nroute     shop/api\n{line}\n\nADDRESS");
+        assert_eq!(report.text(Painter::PLAIN), expected.replace("\nADDRESS", &with));
         let faults: Vec<String> = report.faults().collect();
         assert_eq!(
             faults,

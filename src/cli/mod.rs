@@ -17,6 +17,7 @@ mod rates;
 mod scrape;
 mod style;
 mod table;
+mod traffic;
 mod zones;
 
 mod backup;

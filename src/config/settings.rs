@@ -25,6 +25,7 @@ use signpost_dns::nameserver::prefix::Prefix;
 use signpost_dns::nameserver::settings::NSID_OCTETS_MAX;
 use signpost_dns::transport::https::request::TemplatePath;
 use signpost_dns::zone::counter_slots::NUMBERS_MAX;
+use signpost_dns::zone::policy::{ZonePattern, ZonePolicy};
 use signpost_runtime::telemetry::{self, Format};
 use signpost_runtime::trust;
 
@@ -38,6 +39,8 @@ const RESERVED_LABELS_MAX: usize = 1_000;
 const COOKIE_SECRETS_MAX: usize = 4;
 /// Every response over the limit is compared with each prefix.
 const EXEMPT_MAX: usize = 256;
+/// Each new zone is compared with all apexes that have no counter yet.
+const ZONE_POLICIES_MAX: usize = 1_000;
 /// The greatest quotas: twice as much is still a number.
 const COUNT_MAX: u64 = 1_000_000_000;
 const BYTES_MAX: u64 = 1 << 40;
@@ -161,6 +164,13 @@ settings! {
         /// The time without a response from the API after which a name server marks answers from the platform's zones
         /// as possibly stale (EDE 3, RFC 8914), such as `10m`; `0s`: never. It continues to answer in any case.
         stale_after: Duration = duration(0..), "0s", reload;
+        /// The settings of some zones. `name` is required: an apex, such as `example.org`; `*.example.org` for all zones
+        /// below that name; or `*` for all zones. The apex comes before patterns, and of patterns the longest applies. `counters` is
+        /// whether a zone has a request counter of its own in /metrics: `first` (the default: if it is among the first
+        /// `metrics.zones` zones), `always` (before the zones without this setting, as long as counters are free; one is
+        /// reserved for each apex), or `never` (its requests count as `other`).
+        zone: Vec<(ZonePattern, ZonePolicy)> = table(&[], value::zone_policy).list().at_most(ZONE_POLICIES_MAX).unless(|a, b| a.0 == b.0),
+            unset("none");
         /// The certificate chain of the encrypted transports in PEM, the server's own certificate first. It is reloaded
         /// when the file changes, and by SIGHUP; after an error the former one stays in use. Requires `dns.key`. Without
         /// it, they use a certificate of the platform's CA for the names and addresses of `nameserver`.

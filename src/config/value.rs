@@ -15,6 +15,7 @@ use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::scheduler::webhook;
 use signpost_control::sources::Mode;
 use signpost_dns::nameserver::prefix::Prefix;
+use signpost_dns::zone::policy::{Counters, ZonePattern, ZonePolicy};
 use signpost_runtime::trust::{self, UrlError};
 use signpost_types::names;
 
@@ -320,6 +321,36 @@ pub(super) fn secret_name(text: &str) -> Result<SecretName, &'static str> {
     }
 }
 
+/// Reads the policy of some zones.
+pub(super) fn zone_policy(text: &str) -> Result<(ZonePattern, ZonePolicy), String> {
+    let (mut zones, mut counters) = (None, None);
+    for pair in text.split(',') {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (key, value) = (key.trim(), value.trim());
+        let is_repeated = match key {
+            "name" => {
+                let pattern =
+                    value.parse().map_err(|error| format!("name \"{value}\": {error}; write an apex, *.NAME or *"))?;
+                zones.replace(pattern).is_some()
+            }
+            "counters" => {
+                let found = ZONE_COUNTERS.iter().find(|(word, _)| *word == value).map(|(_, counters)| *counters);
+                let found = found.ok_or_else(|| format!("counters \"{value}\" must be first, always or never"))?;
+                counters.replace(found).is_some()
+            }
+            _ => return Err(format!("unknown key \"{key}\"; keys are name and counters")),
+        };
+        if is_repeated {
+            return Err(format!("{key} is set twice"));
+        }
+    }
+    let zones = zones.ok_or("name is missing; set name=APEX, name=*.NAME or name=*")?;
+    Ok((zones, ZonePolicy { counters: counters.unwrap_or_default() }))
+}
+
+const ZONE_COUNTERS: [(&str, Counters); 3] =
+    [("first", Counters::First), ("always", Counters::Always), ("never", Counters::Never)];
+
 /// Reads the settings of an identity provider.
 pub(super) fn issuer(text: &str) -> Result<IssuerSettings, String> {
     issuer::parse(text, |text| parse_duration(text).ok()).map_err(|error| error.to_string())
@@ -341,6 +372,33 @@ mod tests {
             assert_eq!(server_address(text).map(|address| address.to_string()).as_deref(), Ok(meant), "{text}");
         }
         assert!(server_address("ns1.example.org").is_err());
+    }
+
+    #[test]
+    fn policies_of_zones() {
+        for (text, expected) in [
+            ("name=example.org,counters=always", Ok(("example.org.", Counters::Always))),
+            ("counters=never, name=Example.Org.", Ok(("example.org.", Counters::Never))),
+            ("name=a", Ok(("a.", Counters::First))),
+            ("counters=never", Err("name is missing")),
+            ("name=a,counters=yes", Err("must be first, always or never")),
+            ("name=a..b", Err("name \"a..b\"")),
+            ("name=a,name=b", Err("name is set twice")),
+            ("name=a,serial=1", Err("unknown key \"serial\"")),
+        ] {
+            match (zone_policy(text), expected) {
+                (Ok((zones, policy)), Ok((apex, counters))) => {
+                    assert_eq!(zones, ZonePattern::Apex(apex.parse().expect("a name")), "{text}");
+                    assert_eq!(policy.counters, counters, "{text}");
+                }
+                (Err(error), Err(words)) => assert!(error.contains(words), "{text}: {error}"),
+                (found, expected) => panic!("{text}: {found:?}, not {expected:?}"),
+            }
+        }
+        assert_eq!(
+            zone_policy("name=*.a").map(|(zones, _)| zones),
+            Ok(ZonePattern::Below("a".parse().expect("a name")))
+        );
     }
 
     #[test]

@@ -36,6 +36,7 @@ use signpost_control::name_server::status::Status;
 use signpost_dns::nameserver::Transport;
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::transport::{self, Bound, Running};
+use signpost_dns::zone::policy::Policies;
 use signpost_dns::zone::publish::Publisher;
 use signpost_dns::zone::{Serial, ZoneDb};
 
@@ -161,7 +162,8 @@ impl Loaded {
         tasks: &mut Tasks,
         admin: &Admin,
     ) -> Result<Self, Error> {
-        let db = Arc::new(ZoneDb::with_numbers(settings.metrics.zones));
+        let db =
+            Arc::new(ZoneDb::with_policies(settings.metrics.zones, Policies::new(settings.dns.zone.iter().cloned())));
         let zones = Arc::new(Publisher::new(db.clone()));
         if let Some(platform) = &platform {
             reserved::reserve(&zones, &platform.settings, &[]);

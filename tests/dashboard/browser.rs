@@ -114,10 +114,13 @@ impl Browser {
 
     /// Waits until the page's main part holds `text`.
     pub fn sees(&self, text: &str) {
-        until(&format!("{text:?} is seen"), || {
+        let seen = until(&format!("{text:?} is seen"), || {
             let seen = self.text();
-            if seen.contains(text) { Ok(()) } else { Err(format!("{seen}\n{:?}", self.log())) }
+            if seen.contains(text) { Ok(seen) } else { Err(format!("{seen}\n{:?}", self.log())) }
         });
+        for absent in ["undefined", "NaN", "[object"] {
+            assert!(!seen.contains(absent), "{seen}");
+        }
     }
 
     /// Waits until a script returns true.
@@ -165,6 +168,22 @@ impl Browser {
             "/goog/cdp/execute",
             &json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics}),
         );
+    }
+
+    /// Sets the colour scheme that the user prefers: `light` or `dark`.
+    pub fn prefer(&self, scheme: &str) {
+        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        let command = json!({"cmd": "Emulation.setEmulatedMedia", "params": features});
+        self.command("POST", "/goog/cdp/execute", &command);
+    }
+
+    /// Writes an image of the whole page into the directory in `SIGNPOST_DASHBOARD_IMAGES`, if there is one.
+    pub fn photograph(&self, name: &str) {
+        let Some(directory) = std::env::var_os("SIGNPOST_DASHBOARD_IMAGES") else { return };
+        let command = json!({"cmd": "Page.captureScreenshot", "params": {"captureBeyondViewport": true}});
+        let image = self.command("POST", "/goog/cdp/execute", &command)["data"].clone();
+        let image = data_encoding::BASE64.decode(image.as_str().unwrap_or_default().as_bytes()).expect("base64");
+        std::fs::write(std::path::Path::new(&directory).join(format!("{name}.png")), image).expect("a directory");
     }
 
     /// Signs in with a token.

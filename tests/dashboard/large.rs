@@ -26,12 +26,19 @@ const NAMESPACES: usize = 200;
 /// The number of concurrent requests while the platform is created.
 const AT_A_TIME: usize = 64;
 
+/// Returns the number of Routes in the environment, otherwise this one.
+pub fn routes_wanted(default: usize) -> usize {
+    let count = std::env::var("SIGNPOST_DASHBOARD_ROUTES");
+    count.map_or(default, |count| count.parse().expect("SIGNPOST_DASHBOARD_ROUTES is a number"))
+}
+
+fn object(kind: &str, metadata: Value, spec: Value) -> Value {
+    json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec})
+}
+
 /// Makes Routers, Namespaces and this number of Routes through the API.
 async fn make(kubeconfig: &std::path::Path, count: usize) {
-    let client = client::from_kubeconfig(kubeconfig, Duration::from_secs(60), &Servers::default())
-        .await
-        .expect("the server wrote it");
-    let object = |kind: &str, metadata: Value, spec: Value| json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec});
+    let client = client(kubeconfig).await;
     let routers: Api<Router> = Api::all(client.clone());
     for shard in 0..SHARDS {
         let spec = json!({
@@ -42,14 +49,24 @@ async fn make(kubeconfig: &std::path::Path, count: usize) {
         let router = serde_json::from_value(router).expect("a Router");
         routers.create(&PostParams::default(), &router).await.expect("is created");
     }
+    make_routes(&client, NAMESPACES, count).await;
+}
+
+pub async fn client(kubeconfig: &std::path::Path) -> kube::Client {
+    let client = client::from_kubeconfig(kubeconfig, Duration::from_secs(60), &Servers::default()).await;
+    client.expect("the server wrote it")
+}
+
+/// Makes the namespaces `team-0` and so on, and in turn in each of them the Routes `app-0` and so on, to the Service `web`.
+pub async fn make_routes(client: &kube::Client, namespace_count: usize, count: usize) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    for number in 0..NAMESPACES {
+    for number in 0..namespace_count {
         let namespace = json!({"metadata": {"name": format!("team-{number}")}});
         let namespace = serde_json::from_value(namespace).expect("a Namespace");
         namespaces.create(&PostParams::default(), &namespace).await.expect("is created");
     }
     let created = futures::stream::iter(0..count).map(|number| {
-        let namespace = format!("team-{}", number % NAMESPACES);
+        let namespace = format!("team-{}", number % namespace_count);
         let routes: Api<Route> = Api::namespaced(client.clone(), &namespace);
         let metadata = json!({"name": format!("app-{number}"), "namespace": namespace});
         let route = object("Route", metadata, json!({"to": {"kind": "Service", "name": "web"}}));
@@ -128,8 +145,7 @@ fn scrolls(browser: &Browser) -> Duration {
 #[test]
 fn many_routes_stay_smooth() {
     let Some(browser) = Browser::start() else { return };
-    let count = std::env::var("SIGNPOST_DASHBOARD_ROUTES");
-    let count = count.map_or(ROUTES, |count| count.parse().expect("SIGNPOST_DASHBOARD_ROUTES is a number"));
+    let count = routes_wanted(ROUTES);
     // Name verification is off: the page is the same with verified names, and verification takes time in a debug build.
     let example = Example::serving(&["--domain", "example.org", "--verify-names", "false", "--audit-policy", "off"]);
     eprintln!("{count} routes on {SHARDS} shards were made within {:?}", made(&example, count));

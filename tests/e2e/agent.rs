@@ -64,6 +64,7 @@ pub struct Agent {
     router: &'static str,
     proxy: &'static str,
     pub http: SocketAddr,
+    pub https: SocketAddr,
     arguments: Vec<String>,
     process: Option<Process>,
 }
@@ -90,7 +91,7 @@ impl Agent {
         ];
         let arguments = arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
         let arguments = arguments.chain(["--loopback-endpoints".to_owned()]).collect();
-        Agent { data, router, proxy, http, arguments, process: None }
+        Agent { data, router, proxy, http, https, arguments, process: None }
     }
 
     /// Adds arguments for the next start.
@@ -131,7 +132,7 @@ impl Agent {
         });
     }
 
-    fn directory(&self) -> PathBuf {
+    pub fn directory(&self) -> PathBuf {
         self.data.join(&format!("agent-{}", self.router))
     }
 

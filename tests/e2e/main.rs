@@ -42,6 +42,7 @@ mod routers;
 mod scheduling;
 mod service;
 mod services;
+mod settings;
 mod shared_hosts;
 mod source_reports;
 mod sources;

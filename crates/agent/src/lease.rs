@@ -69,6 +69,8 @@ pub struct Report {
     pub certificates: Option<Arc<CertificatesReport>>,
     /// The Routes that are served.
     pub routes: usize,
+    /// The endpoints of the Routes that can get requests. A change of this number alone is reported with the next renewal.
+    pub endpoints: usize,
     /// The Routes and certificates that are not, or not wholly, served.
     pub faults: usize,
     /// The Sites that were applied.
@@ -89,20 +91,18 @@ impl Instance {
     fn report(&self, report: &Report) -> InstanceReport {
         let Instance { router, address, http_port, https_port, proxy, traffic } = self.clone();
         InstanceReport {
-            router,
-            address,
             http_port,
             https_port,
             proxy: proxy.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             state: if report.is_leaving { InstanceState::Leaving } else { InstanceState::Serving },
             faults: u32::try_from(report.faults).unwrap_or(u32::MAX),
+            endpoints: Some(u32::try_from(report.endpoints).unwrap_or(u32::MAX)),
             applied_revision: report.revisions.bindings,
             applied_routes: Some(report.revisions.routes),
             certificates: report.certificates.as_deref().cloned(),
             traffic,
-            renewed: Timestamp::now(),
-            duration: LEASE_DURATION,
+            ..InstanceReport::new(&router, address, Timestamp::now())
         }
     }
 

@@ -136,8 +136,8 @@ struct Applying {
     /// The outcome, and the pause before the next change.
     task: AbortOnDropHandle<(Result<Applied, ProxyError>, Duration)>,
     started: Instant,
-    /// The revisions and the Routes of the Site, if it is that of an earlier run.
-    restored: Option<(Revisions, usize)>,
+    /// The Site and its revisions, if it is that of an earlier run.
+    restored: Option<(Revisions, Arc<Site>)>,
 }
 
 impl Agent {
@@ -322,7 +322,7 @@ impl Agent {
     }
 
     /// Starts to make the proxy serve a Site.
-    fn apply(&mut self, site: Arc<Site>, changes: Option<Changes>, restored: Option<(Revisions, usize)>) {
+    fn apply(&mut self, site: Arc<Site>, changes: Option<Changes>, restored: Option<(Revisions, Arc<Site>)>) {
         let proxy = self.proxy.clone();
         let task = tokio::spawn(async move {
             let mut proxy = proxy.lock().await;
@@ -337,8 +337,8 @@ impl Agent {
         let Some(LastSite { revisions, site, .. }) = &self.restored else { return };
         let (revisions, mut site) = (*revisions, Site::clone(site));
         site.certificates.clone_from(&self.resolver.site().certificates);
-        let routes = site.routes.len();
-        self.apply(Arc::new(site), None, Some((revisions, routes)));
+        let site = Arc::new(site);
+        self.apply(site.clone(), None, Some((revisions, site)));
     }
 
     /// Reports the outcome of a change, and continues with the next one.
@@ -376,9 +376,9 @@ impl Agent {
                     self.save().await;
                 }
             }
-            Some((revisions, routes)) if outcome.is_ok() => {
+            Some((revisions, site)) if outcome.is_ok() => {
                 let faults = self.rejected.len() + self.certificate_faults();
-                self.report_site(revisions, routes, faults);
+                self.report_site(revisions, &site, faults);
             }
             Some(_) => {}
         }
@@ -397,15 +397,18 @@ impl Agent {
         let pending = self.pending.revisions(self.newest);
         let revisions = Revisions { bindings: self.resolver.revision(pending.bindings), ..pending };
         let faults = self.resolver.routes_at_fault() + self.rejected.len() + self.certificate_faults();
-        self.report_site(revisions, self.resolver.site().routes.len(), faults);
+        self.report_site(revisions, self.resolver.site(), faults);
     }
 
-    fn report_site(&self, revisions: Revisions, routes: usize, faults: usize) {
-        let certificates = &self.certificates;
+    fn report_site(&self, revisions: Revisions, site: &Site, faults: usize) {
+        let (certificates, routes) = (&self.certificates, site.routes.len());
+        let endpoints = site.routes.values().flat_map(|upstream| &upstream.servers);
+        let endpoints = endpoints.filter(|server| server.weight > 0).count();
         self.report.send_if_modified(|report| {
             let is_same = (report.revisions, report.routes, report.faults) == (revisions, routes, faults)
                 && report.certificates == *certificates;
             (report.revisions, report.routes, report.faults) = (revisions, routes, faults);
+            report.endpoints = endpoints;
             report.certificates.clone_from(certificates);
             !is_same
         });

@@ -27,6 +27,7 @@ pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
                 ("Routes", "integer", ".status.routes", 0),
                 ("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", 0),
                 ("Mode", "string", ".spec.mode", 1),
+                ("Endpoints", "integer", ".status.instances[*].endpoints", 1),
                 ("Reason", "string", ".status.conditions[?(@.type==\"Ready\")].reason", 1),
                 AGE,
             ],

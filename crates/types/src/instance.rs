@@ -186,6 +186,8 @@ pub struct InstanceReport {
     pub state: InstanceState,
     /// The number of Routes and certificates that are not served, or served only in part.
     pub faults: u32,
+    /// The number of endpoints of all Routes that the instance serves; `None` if the agent does not report it.
+    pub endpoints: Option<u32>,
     /// The resource version up to which all RouteBindings of the Router are applied; 0 if it is unknown.
     pub applied_revision: u64,
     /// The resource version up to which all Routes of the Router are applied; 0 if it is unknown, `None` if the agent does not
@@ -202,6 +204,27 @@ pub struct InstanceReport {
 }
 
 impl InstanceReport {
+    /// Returns the report of an instance that serves with HAProxy at the usual ports, and has applied nothing.
+    pub fn new(router: &str, address: IpAddr, renewed: Timestamp) -> InstanceReport {
+        InstanceReport {
+            router: router.to_owned(),
+            address,
+            http_port: 80,
+            https_port: 443,
+            proxy: "haproxy".to_owned(),
+            version: String::new(),
+            state: InstanceState::Serving,
+            faults: 0,
+            endpoints: None,
+            applied_revision: 0,
+            applied_routes: None,
+            certificates: None,
+            traffic: None,
+            renewed,
+            duration: LEASE_DURATION,
+        }
+    }
+
     /// Returns the [name](lease_name) of its Lease.
     pub fn lease_name(&self) -> String {
         lease_name(&self.router, self.address, self.http_port)
@@ -224,6 +247,7 @@ impl InstanceReport {
         let certificates = self.certificates.as_ref().and_then(|report| serde_json::to_string(report).ok());
         let optional = [
             ("applied-routes", self.applied_routes.map(|revision| revision.to_string())),
+            ("endpoints", self.endpoints.map(|count| count.to_string())),
             ("certificates", certificates),
             ("traffic", self.traffic.as_ref().and_then(|access| serde_json::to_string(access).ok())),
         ];
@@ -262,6 +286,7 @@ impl InstanceReport {
             version: text("version").unwrap_or_default().to_owned(),
             state: if text("state") == Some("leaving") { InstanceState::Leaving } else { InstanceState::Serving },
             faults: text("faults").and_then(|count| count.parse().ok()).unwrap_or(0),
+            endpoints: text("endpoints").and_then(|count| count.parse().ok()),
             applied_revision: text("applied-revision").and_then(|revision| revision.parse().ok()).unwrap_or(0),
             applied_routes: text("applied-routes").and_then(|revision| revision.parse().ok()),
             certificates: text("certificates")
@@ -289,6 +314,7 @@ impl InstanceReport {
             proxy: self.proxy.clone(),
             version: self.version.clone(),
             faults: self.faults,
+            endpoints: self.endpoints.filter(|_| !is_expired),
         }
     }
 }
@@ -299,20 +325,15 @@ mod tests {
 
     fn report(address: &str) -> InstanceReport {
         InstanceReport {
-            router: "shard1".to_owned(),
-            address: address.parse().expect("an address"),
-            http_port: 80,
-            https_port: 443,
-            proxy: "haproxy".to_owned(),
             version: "1.0".to_owned(),
             state: InstanceState::Leaving,
             faults: 2,
+            endpoints: Some(5),
             applied_revision: 7,
             applied_routes: Some(9),
             certificates: Some(CertificatesReport { certificates: certificates(), omitted: 3 }),
             traffic: Some(access()),
-            renewed: Timestamp::UNIX_EPOCH,
-            duration: LEASE_DURATION,
+            ..InstanceReport::new("shard1", address.parse().expect("an address"), Timestamp::UNIX_EPOCH)
         }
     }
 
@@ -350,6 +371,7 @@ mod tests {
             assert_eq!(annotations[format!("instance.signpost.dev/{name}")], value, "{lease}");
         }
         assert_eq!(annotations["instance.signpost.dev/applied-routes"], "9");
+        assert_eq!(annotations["instance.signpost.dev/endpoints"], "5");
         let expected = format!(
             r#"{{"certificates":[{{"host":"*.a.example","sha256":"{}","notBefore":1,"notAfter":2,"names":["*.a.example"]}},"#,
             "ab".repeat(32)
@@ -362,7 +384,9 @@ mod tests {
     /// An agent that does not report them differs from one that has applied and serves nothing.
     #[test]
     fn what_an_agent_does_not_report_is_unknown() {
-        let report = InstanceReport { applied_routes: None, certificates: None, traffic: None, ..report("192.0.2.1") };
+        let known = report("192.0.2.1");
+        let report =
+            InstanceReport { endpoints: None, applied_routes: None, certificates: None, traffic: None, ..known };
         let lease = report.to_lease();
         assert_eq!(lease.metadata.annotations.as_ref().map(|annotations| annotations.len()), Some(9));
         assert_eq!(InstanceReport::read(&lease), Some(report));

@@ -12,7 +12,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
@@ -180,15 +180,24 @@ checked!(
     |text| (IS_UPGRADE.is_match(text) && text != "h2c").then(|| text.to_owned())
 );
 checked!(
-    /// A network of addresses, without bits after its prefix.
+    /// A network of addresses, without bits after its prefix. One of IPv4 addresses as a part of IPv6 (`::ffff:192.0.2.0/120`) is one of
+    /// IPv4: clients have IPv4 addresses then.
     Network,
     IpNet,
     "an address or a network, such as 192.0.2.0/24",
     |text| {
         let network = text.parse::<IpNet>().ok().or_else(|| Some(text.parse::<IpAddr>().ok()?.into()))?;
-        Some(network.trunc())
+        let network = network.trunc();
+        Some(as_ipv4(network).unwrap_or(network))
     }
 );
+
+/// Returns the IPv4 network that an IPv6 network consists of (RFC 4291 §2.5.5.2).
+fn as_ipv4(network: IpNet) -> Option<IpNet> {
+    let IpNet::V6(network) = network else { return None };
+    let prefix = network.prefix_len().checked_sub(96)?;
+    Ipv4Net::new(network.addr().to_ipv4_mapped()?, prefix).ok().map(IpNet::V4)
+}
 
 impl Network {
     /// Returns the network.

@@ -24,6 +24,7 @@ use super::ask::Failure;
 use super::session::Rights;
 use super::{Answer, Shared, json_of, too_many};
 use crate::agents;
+use signpost_agent::traffic::history::History;
 use signpost_agent::traffic::view::{RouteView, Totals, View};
 use signpost_types::instance::InstanceReport;
 
@@ -196,7 +197,8 @@ fn summary(
     names_instances: bool,
     may_see: impl Fn(&str) -> bool,
 ) -> Value {
-    let (mut totals, mut routes) = (Totals::default(), BTreeMap::<String, RouteView>::new());
+    let (mut totals, mut history) = (Totals::default(), History::default());
+    let mut routes = BTreeMap::<String, RouteView>::new();
     let (mut instances, mut lost, mut answered) = (Vec::new(), 0_u64, 0);
     for (instance, answer) in answers {
         let error = match answer {
@@ -205,6 +207,7 @@ fn summary(
                 answered += 1;
                 lost = u64::saturating_add(lost, view.lost);
                 totals.merge(&view.totals);
+                history.merge(&view.history);
                 for route in view.routes.into_iter().filter(|route| may_see(&route.route)) {
                     match routes.entry(route.route.clone()) {
                         std::collections::btree_map::Entry::Vacant(entry) => _ = entry.insert(route),
@@ -225,7 +228,7 @@ fn summary(
     routes.truncate(ROUTES_MAX);
     json!({
         "totals": totals, "routes": routes, "lost": lost, "instances": instances, "instanceCount": count,
-        "answered": answered,
+        "answered": answered, "history": history,
     })
 }
 

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::cli::backends::Backends;
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Properties, Table};
+use crate::cli::traffic;
 use signpost_agent::traffic::view::RouteView;
-use signpost_agent::traffic::{Endpoint, EndpointState};
 use signpost_control::scheduler::explain::enumerate;
 use signpost_types::v1alpha1::route::{AssignedName, FormerName, Phase, Route};
 use signpost_types::v1alpha1::route_binding::{Explanation, RouteBinding, RouterVerdict};
@@ -190,7 +190,7 @@ impl RouteExplanation {
             backends.target_lines().for_each(|line| fact("backend", line));
             backends.fault_lines().for_each(|line| fact("fault", line));
         }
-        for (name, line) in self.traffic.iter().flat_map(traffic_lines) {
+        for (name, line) in self.traffic.iter().flat_map(traffic::lines) {
             fact(name, line);
         }
         if let Some(why_not) = &self.why_not {
@@ -211,36 +211,6 @@ fn placed_at(binding: &RouteBinding) -> Option<Time> {
     let moved = binding.spec.explanation.as_ref().and_then(|explanation| explanation.moved_at.clone());
     moved.or_else(|| binding.metadata.creation_timestamp.clone())
 }
-
-/// Returns lines about the traffic of a Route, each with its name.
-fn traffic_lines(RouteView { traffic, .. }: &RouteView) -> Vec<(&'static str, String)> {
-    let rates = traffic.rates;
-    let share = |part: f64| if rates.requests > 0.0 { 100.0 * part / rates.requests } else { 0.0 };
-    let time = traffic.mean_ms.map(|mean| format!(", {mean:.1} ms to the response")).unwrap_or_default();
-    let total = format!(
-        "{:.2} requests per second, {:.1} % with status 5xx, {:.1} % without an answer{time}",
-        rates.requests,
-        share(rates.server_errors),
-        share(rates.errors)
-    );
-    let answered: u64 = traffic.endpoints.iter().map(|endpoint| endpoint.answered).fold(0, u64::saturating_add);
-    let endpoint = |endpoint: &Endpoint| {
-        let state = match endpoint.state {
-            EndpointState::Up => "up",
-            EndpointState::Down => "down",
-            EndpointState::Unknown => "no requests yet",
-        };
-        let share = if answered > 0 { 100.0 * endpoint.answered as f64 / answered as f64 } else { 0.0 };
-        let Endpoint { address, failed, .. } = endpoint;
-        ("endpoint", format!("{address}: {state}, {share:.0} % of the answers, {failed} failed"))
-    };
-    std::iter::once(("traffic", total))
-        .chain(traffic.endpoints.iter().take(ENDPOINTS_SHOWN_MAX).map(endpoint))
-        .collect()
-}
-
-/// The most endpoints in the text; the JSON has all.
-const ENDPOINTS_SHOWN_MAX: usize = 20;
 
 /// Returns the Routers with their verdicts, as columns.
 fn table(explanation: &Explanation, painter: Painter) -> String {

@@ -22,10 +22,8 @@ use super::access::{self, API_TIMEOUT, Access, ApiLocation};
 use super::backends::Backends;
 use super::output::{self, Format};
 use super::platform::PlatformSettings;
-use super::{Error, Exit, Outcome, option, serve};
-use crate::agents;
+use super::{Error, Exit, Outcome, option, serve, traffic};
 use crate::config;
-use signpost_agent::traffic::view::RouteView;
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::compiler::settings::NameServer;
 use signpost_control::scheduler::explain;
@@ -120,7 +118,7 @@ impl Question<'_> {
         let backends = Backends::find(self.access, &route).await?;
         let mut account = RouteExplanation::new(&route, binding, backends);
         if let Some((router, _)) = account.placed() {
-            let traffic = traffic(client.clone(), router, &self.key.to_string()).await;
+            let traffic = traffic::of(client.clone(), router, &self.key.to_string()).await;
             account.set_traffic(traffic);
         }
         // Without access to Zones, the flags apply.
@@ -282,26 +280,6 @@ fn evaluate_now(
     let mut now = explain::verdict(&request, &verdict);
     now.message.get_or_insert_with(|| "could take the Route".to_owned());
     now
-}
-
-/// The most instances that are queried.
-const INSTANCES_MAX: usize = 8;
-
-/// Returns the traffic of a Route on the instances of its Router; `None` if the user may not read their Leases, or no instance
-/// returns it.
-async fn traffic(client: kube::Client, router: &str, route: &str) -> Option<RouteView> {
-    let instances = agents::list(client).await.ok()?.into_iter().filter(|instance| instance.router == router);
-    let query = form_urlencoded::Serializer::new(String::new()).append_pair("route", route).finish();
-    let views = instances.take(INSTANCES_MAX).map(|instance| {
-        let query = query.clone();
-        async move { agents::request(&instance, &query).await }
-    });
-    let views = futures::future::join_all(views).await.into_iter().flatten();
-    let routes = views.flat_map(|view| view.routes).filter(|found| found.route == route);
-    routes.reduce(|mut sum, other| {
-        sum.merge(other);
-        sum
-    })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! of them live makes the next ones wait, and there are at most [`ReloadPacing::generations_max`]: the workers of the oldest are ended.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -173,8 +174,7 @@ impl Nginx {
         let files = self.files(site)?;
         let chains: BTreeSet<String> = files.keys().filter(|name| name.starts_with(CERTIFICATES)).cloned().collect();
         self.write(&files, &chains)?;
-        // nginx has it open.
-        std::fs::File::create(self.directory.join(ERRORS)).map_err(ProxyError::io(ERRORS))?;
+        empty(&self.directory.join(ERRORS))?;
         let mut replaced = Vec::new();
         if self.is_running() {
             replaced =
@@ -186,6 +186,7 @@ impl Nginx {
             for socket in SOCKETS {
                 let _ = std::fs::remove_file(self.directory.join(socket));
             }
+            empty(&self.directory.join(PID_FILE))?;
             let mut command = self.command(&self.directory);
             self.meter.started();
             self.running = start(command.process_group(0), &self.confinement, self.settings.account.as_ref())?;
@@ -207,7 +208,9 @@ impl Nginx {
         if let Some(account) = &self.settings.account {
             admit(account, &self.directory.join(CERTIFICATES))?;
             for name in chains.difference(&self.chains) {
-                set_mode(&self.directory.join(name), 0o644)?;
+                let path = self.directory.join(name);
+                std::os::unix::fs::chown(&path, None, Some(account.gid)).map_err(ProxyError::io(name.as_str()))?;
+                set_mode(&path, 0o640)?;
             }
         }
         Ok(())
@@ -338,6 +341,16 @@ impl Worker {
     }
 }
 
+/// Creates a file without contents that only the owner may read, or removes the contents. nginx has it open, or will open it; by itself, it
+/// creates files that everyone may read.
+fn empty(path: &Path) -> Result<(), ProxyError> {
+    let open = || {
+        let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))
+    };
+    open().map_err(ProxyError::io(path.display().to_string()))
+}
+
 /// Returns why nginx cannot use a certificate.
 fn usable(pem: &str) -> Result<(), String> {
     let pair = KeyPair::split(pem).map_err(|error| error.to_string())?;
@@ -354,6 +367,7 @@ impl Check for Nginx {
         let directory = self.directory.join("check");
         let mut files = self.files(site)?;
         files.retain(|name, _| !name.starts_with(CERTIFICATES));
+        files.extend([ERRORS, PID_FILE].map(|name| (name.to_owned(), String::new())));
         write_files(&directory, &files)?;
         let mut command = self.command(&directory);
         command.args(["-t", "-q"]);

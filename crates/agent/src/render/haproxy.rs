@@ -579,6 +579,10 @@ fn http_backend(settings: &Settings) -> String {
     )
 }
 
+/// The most milliseconds by which HAProxy's timers and its date differ: the date follows changes of the system's clock. A timeout must not
+/// look like an application that closed.
+const CLOCK_DIFFERENCE_MS: u32 = 100;
+
 /// The script of the actions that no rule can do.
 fn script() -> String {
     let (no_response, timed_out) = (quoted(NO_RESPONSE), quoted(TIMED_OUT));
@@ -589,7 +593,7 @@ fn script() -> String {
 core.register_action("no-response", {{"tcp-res"}}, function(txn)
     local elapsed = txn.f:date(0, "ms") - (txn:get_var("txn.start") or 0)
     local reply = txn:reply()
-    if elapsed >= (txn:get_var("txn.timeout") or 0) then
+    if elapsed + {CLOCK_DIFFERENCE_MS} >= (txn:get_var("txn.timeout") or 0) then
         reply:set_status(504, "Gateway Timeout")
         reply:set_body("{timed_out}")
     else

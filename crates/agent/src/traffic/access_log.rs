@@ -114,8 +114,8 @@ struct Logged<'a> {
     request_id: &'a str,
 }
 
-/// Returns the line of the log for the line of a proxy; `None`: it is not valid.
-fn logged(line: &[u8], now: Timestamp, route: impl FnOnce(&str) -> Option<String>) -> Option<String> {
+/// Returns the line of the log for the line of a proxy after its [`MARK`]; `None`: it is not valid. `route` returns the name of a Route.
+pub fn logged(line: &[u8], now: Timestamp, route: impl FnOnce(&str) -> Option<String>) -> Option<String> {
     let text = String::from_utf8_lossy(line);
     let line: RequestRecord<'_> = serde_json::from_str(&text).ok()?;
     let last = |list: &str| -> Option<String> {

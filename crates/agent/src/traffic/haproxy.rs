@@ -71,6 +71,12 @@ const CTIME: usize = 14;
 const WRETR: usize = 15;
 
 type Values = [u64; COLUMNS.len()];
+
+/// Adds to a sum of many counters, which can be wrong.
+fn add(sum: &mut u64, more: u64) {
+    *sum = sum.saturating_add(more);
+}
+
 /// The name of a backend among its servers.
 const BACKEND: &str = "BACKEND";
 
@@ -110,7 +116,8 @@ impl Layout {
 /// Reads a line of `show table`: the key and the number of requests.
 fn table_row(line: &str) -> Option<(&str, u64)> {
     let field = |name: &str| line.split_ascii_whitespace().find_map(|word| word.strip_prefix(name));
-    Some((field("key=")?, field("http_req_cnt=")?.parse().ok()?))
+    let count: u64 = field("http_req_cnt=")?.parse().ok()?;
+    Some((field("key=")?, count.min(COUNT_MAX)))
 }
 
 /// The meter of a HAProxy.
@@ -228,6 +235,11 @@ impl HaproxyMeter {
         }
     }
 
+    /// Returns what was added since the last call.
+    pub fn take(&self) -> Reading {
+        Reading { routes: std::mem::take(&mut self.state.lock().pending), lost: 0 }
+    }
+
     async fn poll_current(&self) -> io::Result<()> {
         self.poll_worker(&format!("show stat -1 6 -1;show table {UNAVAILABLE_HTTP};"), true).await
     }
@@ -250,8 +262,9 @@ impl HaproxyMeter {
         timeout(TIMEOUT, poll).await?
     }
 
-    /// Adds the counters of a response. The process id of the worker is in it, or known.
-    async fn absorb(
+    /// Adds the counters of a response to `show stat` and `show table`. The process id of the worker is in it, or known. `is_whole`: the
+    /// response has all counters of the worker.
+    pub async fn absorb(
         &self,
         mut response: impl AsyncBufRead + Unpin,
         pid: Option<&str>,
@@ -325,7 +338,7 @@ impl super::Meter for HaproxyMeter {
             }
         }
         self.poll_current().await?;
-        Ok(Reading { routes: std::mem::take(&mut self.state.lock().pending), lost: 0 })
+        Ok(self.take())
     }
 }
 
@@ -348,8 +361,8 @@ impl State {
                     return;
                 }
                 let Some(delta) = delta_of(pending, route) else { return };
-                delta.counters.requests[5] += more;
-                delta.counters.errors += more;
+                add(&mut delta.counters.requests[5], more);
+                add(&mut delta.counters.errors, more);
             }
             CounterRow::Row(backend, server, values) => {
                 let Some(owner) = worker.routes.get_mut(backend) else { return };
@@ -410,8 +423,8 @@ impl Delta {
         if answered + failed > 0 {
             let id = server.split_once('-').map_or(server, |(id, _)| id);
             let attempts = self.endpoints.entry(id.into()).or_default();
-            attempts.answered += answered;
-            attempts.failed += failed;
+            add(&mut attempts.answered, answered);
+            add(&mut attempts.failed, failed);
         }
     }
 

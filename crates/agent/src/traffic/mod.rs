@@ -15,6 +15,8 @@ pub mod access_log;
 
 mod busiest;
 
+pub mod history;
+
 pub mod metrics;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -28,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use signpost_types::probe::{backend_id, route_id};
 
 use self::busiest::Busiest;
+use self::history::{Counts, Spans};
 use crate::site::{RouteKey, Server, Site};
 
 /// The least time between two readings. An alert needs several readings in a minute.
@@ -191,6 +194,8 @@ pub struct RouteTraffic {
     /// The additions since the rates were updated.
     #[serde(skip)]
     recent: Counters,
+    #[serde(skip)]
+    counts: Counts,
 }
 
 /// Changes in each second, as a mean that decays over a minute.
@@ -300,6 +305,7 @@ struct State {
     /// The Routes by [`route_id`].
     ids: HashMap<String, RouteKey>,
     busiest: Busiest,
+    spans: Spans,
     lost: u64,
     readings: u64,
 }
@@ -348,7 +354,7 @@ impl Traffic {
     /// Adds a reading, a time after the previous one. What belongs to no Route of the Site is dropped.
     pub fn add(&self, reading: Reading, elapsed: Duration) {
         let mut state = self.0.lock();
-        let State { routes, ids, busiest, lost, readings } = &mut *state;
+        let State { routes, ids, busiest, spans, lost, readings } = &mut *state;
         for (id, delta) in reading.routes {
             if let Some(key) = ids.get(&*id)
                 && let Some(route) = routes.get_mut(key)
@@ -360,7 +366,9 @@ impl Traffic {
         for route in routes.values_mut() {
             let recent = std::mem::take(&mut route.recent);
             route.rates.update(&recent, elapsed);
+            route.counts.add(spans, &recent);
         }
+        spans.advance(elapsed);
         busiest.choose();
         *lost += reading.lost;
         *readings += 1;

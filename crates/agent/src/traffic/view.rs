@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::history::History;
 use super::{Counters, EndpointState, Rates, RouteTraffic, Traffic};
 use crate::site::RouteKey;
 
@@ -30,6 +31,9 @@ pub struct View {
     pub lost: u64,
     /// The readings from the proxy. With 0, nothing is known yet.
     pub readings: u64,
+    /// The last minutes of all Routes in the scope.
+    #[serde(default)]
+    pub history: History,
 }
 
 /// The sums of all Routes in the scope.
@@ -69,6 +73,7 @@ impl Traffic {
         };
         let routes = || state.routes.iter().filter(|(key, _)| is_in(key.as_str()));
         let mut view = View { lost: state.lost, readings: state.readings, ..View::default() };
+        view.history = History::of(&state.spans, routes().map(|(_, route)| &route.counts));
         routes().for_each(|(_, route)| view.totals.add(route));
         let mut busiest: Vec<_> = routes().collect();
         busiest.sort_by(|(_, one), (_, other)| {

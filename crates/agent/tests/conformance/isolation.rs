@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use landlock::{Access as _, AccessFs, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus};
@@ -73,6 +73,21 @@ pub async fn users(mut bench: Bench) {
     let mode = |file: &str| std::fs::metadata(bench.path(file)).expect("it is there").permissions().mode() & 0o777;
     assert_eq!(mode("proxy/default.pem"), 0o600);
     assert_eq!(mode("proxy"), 0o710);
+    // Nor do other files depend on that of the directory. A socket of nginx is for all, as nginx creates it.
+    for path in files(&bench.path("proxy")) {
+        let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o007, 0, "{} {mode:o}", path.display());
+    }
+}
+
+/// Returns the regular files below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).expect("it is there").flatten();
+    let (directories, files): (Vec<_>, Vec<_>) = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir() || path.is_file())
+        .partition(|path| path.is_dir());
+    files.into_iter().chain(directories.iter().flat_map(|below| self::files(below))).collect()
 }
 
 /// Returns the user of each process with a working directory.

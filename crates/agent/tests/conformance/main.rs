@@ -94,6 +94,7 @@ scenarios!(
     traffic::access_log,
     settings::table,
     settings::maxima,
+    settings::longer_tunnels,
     settings::sessions,
     settings::client_addresses,
     settings::proxy_protocol,

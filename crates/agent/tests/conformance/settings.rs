@@ -11,7 +11,7 @@ use signpost_agent::site::{Insecure, RouteKey, RouterSettings, Site, Termination
 use signpost_types::traffic::{Network, Requested};
 use signpost_types::v1alpha1::route::RouteSpec;
 use signpost_types::v1alpha1::traffic::{ClientAddress, TrafficMaxima};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 
@@ -67,6 +67,8 @@ pub async fn table(bench: Bench) {
         (networks(&["10.0.0.0/8", "127.0.0.2/31", "::/0"]), Probe::Get(other, "/", ""), "200", "200"),
         (networks(&["10.0.0.0/8", "127.0.0.2/31", "::/0"]), Probe::Get(own, "/", ""), "403", "403"),
         (networks(&["0.0.0.0/0"]), Probe::Get(other, "/", ""), "200", "200"),
+        (networks(&["::ffff:127.0.0.2/127"]), Probe::Get(other, "/", ""), "200", "200"),
+        (networks(&["::ffff:127.0.0.2/127"]), Probe::Get(own, "/", ""), "403", "403"),
         // Only trusted proxies name the address of a client.
         (networks(&["127.0.0.1"]), Probe::Get(other, "/", "X-Forwarded-For: 127.0.0.1\r\n"), "403", "403"),
         (json!({}), Probe::Header("Strict-Transport-Security"), "none, of the application", "none, of the application"),
@@ -162,7 +164,10 @@ impl Probe {
                 let _ = stream.write_all(format!("{bytes:x}\r\n{}\r\n0\r\n\r\n", "x".repeat(bytes)).as_bytes()).await;
                 status(read_response(&mut stream, "POST").await)
             }
-            Probe::Upgrade(protocol, pause) => upgrade(http, protocol, Duration::from_millis(pause)).await,
+            Probe::Upgrade(protocol, pause) => {
+                let stream = TcpStream::connect(http).await.expect("a connection");
+                upgrade(stream, protocol, Duration::from_millis(pause)).await
+            }
             Probe::Header(name) => {
                 let mut values = Vec::new();
                 for way in [Way::Http, Way::Https] {
@@ -205,8 +210,7 @@ async fn get(from: &str, to: SocketAddr, path: &str, headers: &str) -> Result<Re
     timeout(PATIENCE, read_response(&mut stream, "GET")).await.map_err(|_| "no response".to_owned())?
 }
 
-async fn upgrade(to: SocketAddr, protocol: &str, pause: Duration) -> String {
-    let mut stream = TcpStream::connect(to).await.expect("a connection");
+async fn upgrade(mut stream: impl AsyncRead + AsyncWrite + Unpin, protocol: &str, pause: Duration) -> String {
     let head = format!(
         "GET / HTTP/1.1\r\nHost: {HOST}\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\nSec-WebSocket-Key: {}\r\nSec-WebSocket-Version: 13\r\n\r\n",
         crate::recorder::WEBSOCKET_KEY
@@ -299,6 +303,23 @@ pub async fn maxima(bench: Bench) {
         }
         assert!((2..=4).contains(&refused), "{factor}: {refused} of 14 requests were refused");
         tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+}
+
+/// The time of a Route for idle tunnels can be longer than the default, also over TLS: HAProxy has a time for each side of a tunnel.
+pub async fn longer_tunnels(bench: Bench) {
+    let application = Recorder::start(answer).await;
+    let bench = bench.with(|settings| settings.stream_timeout = Duration::from_secs(2));
+    let mut served = Served::new(bench, &[&application]).await;
+    for (traffic, expected) in [(json!({}), "101 closed"), (json!({"tunnelTimeoutSeconds": 30}), "101 open")] {
+        let mut site = site(&[application.address], &served.identity);
+        set(&mut site, traffic, None);
+        served.bench.apply(&site).await;
+        let pause = Duration::from_secs(5);
+        let tls = served.tls(b"http/1.1").await.expect("a connection");
+        let plain = TcpStream::connect(served.bench.http).await.expect("a connection");
+        let (tls, plain) = tokio::join!(upgrade(tls, "websocket", pause), upgrade(plain, "websocket", pause));
+        assert_eq!((tls.as_str(), plain.as_str()), (expected, expected));
     }
 }
 

@@ -67,18 +67,24 @@ const COLUMNS: &[Column] = &[
         &["status.instances"],
         "Number of Routes and certificates that an instance does not serve, or only in part: that of the instance with the most.",
     )
-    .with_cell(|read, _| faults(read[0]))
+    .with_cell(|read, _| most(read[0], "faults", Some(0)))
+    .wide(),
+    Column::new(
+        "Endpoints",
+        &["status.instances"],
+        "Number of endpoints that can get requests, of all its Routes together: that of the instance with the most.",
+    )
+    .with_cell(|read, _| most(read[0], "endpoints", None))
     .wide(),
     Column::new("Reason", &["status.conditions"], "The reason of condition Ready.")
         .with_cell(|read, _| Cell::As(columns::condition(read[0], READY, "reason")))
         .wide(),
 ];
 
-/// Returns the most faults of an instance; blank if no instance reports.
-fn faults(instances: Json<'_>) -> Cell<'_> {
-    let faults = |instance: Json<'_>| String::from_utf8_lossy(instance.get(["faults"])[0].octets()).parse::<u64>();
-    // An instance without faults has no field.
-    let most = instances.items().map(|instance| faults(instance).unwrap_or(0)).max();
+/// Returns the highest value of a field of the instances; blank if none has it. An absent field has the value `absent`.
+fn most<'a>(instances: Json<'a>, field: &str, absent: Option<u64>) -> Cell<'a> {
+    let value = |instance: Json<'_>| String::from_utf8_lossy(instance.get([field])[0].octets()).parse().ok().or(absent);
+    let most = instances.items().filter_map(value).max();
     most.map_or(Cell::Blank, |most| Cell::text(most.to_string()))
 }
 

@@ -312,25 +312,9 @@ mod tests {
     use crate::client::reflector::Relist;
     use crate::world;
     use jiff::Timestamp;
-    use signpost_types::instance::LEASE_DURATION;
 
     fn report(octet: u8, renewal: i64) -> InstanceReport {
-        InstanceReport {
-            router: "shard1".to_owned(),
-            address: [192, 0, 2, octet].into(),
-            http_port: 80,
-            https_port: 443,
-            proxy: "haproxy".to_owned(),
-            version: String::new(),
-            state: InstanceState::Serving,
-            faults: 0,
-            applied_revision: 0,
-            applied_routes: None,
-            certificates: None,
-            traffic: None,
-            renewed: Timestamp::constant(renewal, 0),
-            duration: LEASE_DURATION,
-        }
+        InstanceReport::new("shard1", [192, 0, 2, octet].into(), Timestamp::constant(renewal, 0))
     }
 
     /// A watch of instances, and its reports at seconds since its start.

@@ -11,6 +11,10 @@
 //!
 //! The resource version of a Route is that at which its generation came, or the present one if that is not known. Later changes of its
 //! status or metadata do not matter.
+//!
+//! If the clients of a Router are named by the PROXY protocol, a proxy can require it from the probe, too: nginx from all, HAProxy from
+//! trusted proxies, while it rejects it from others. The probe then begins with `PROXY UNKNOWN`, so that its own address is that of
+//! the client.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -19,14 +23,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use hyper_util::rt::TokioIo;
 use kube::Api;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tower::util::MapFutureLayer;
 
 use crate::client::backoff::random;
 use crate::client::reflector::{Applied, Change, ObjectKey, Store};
@@ -42,7 +49,7 @@ use signpost_types::instance::{AGENT_NAMESPACE, InstanceReport};
 use signpost_types::paths;
 use signpost_types::probe::{PROBE_HEADER, ROUTE_HEADER, route_id};
 use signpost_types::v1alpha1::route::{PROGRAMMED, Route};
-use signpost_types::v1alpha1::router::{Instance, InstanceState};
+use signpost_types::v1alpha1::router::{Instance, InstanceState, RouterKind};
 
 /// The most probes in flight, which the namespaces share.
 const PROBES_MAX: usize = 64;
@@ -95,10 +102,13 @@ impl Metrics {
 /// Checks Routes until `stop`, which also ends with this process's leadership.
 pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: CancellationToken) {
     world.observations.forget(PROGRAMMED);
-    let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
-    // An instance that stops waits for its connections; the probe uses only HTTP.
-    let http = http.pool_max_idle_per_host(0).tls_certs_only([]).build();
-    let Ok(http) = http else {
+    let http = || {
+        let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+        // An instance that stops waits for its connections; the probe uses only HTTP.
+        http.pool_max_idle_per_host(0).tls_certs_only([])
+    };
+    let announcing = http().connector_layer(MapFutureLayer::new(announced)).build();
+    let (Ok(plain), Ok(announcing)) = (http().build(), announcing) else {
         tracing::error!("failed to create an HTTP client: Routes are not probed");
         return stop.cancelled().await;
     };
@@ -112,6 +122,7 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
     let (waiting, lags, observations) = (HashMap::new(), BTreeMap::new(), world.observations);
     // A Route never fails: its waits depend on the time since its change.
     let (queue, shown) = (WorkQueue::new(PROBES_MAX, [PAUSE.1; 2]), Instant::now());
+    let http = Clients { plain, announcing };
     let watch = Watch { client, http, stores, metrics, waiting, queue, lags, shown, observations };
     controller::run(watch, inputs, stop).await;
 }
@@ -123,20 +134,59 @@ type Generation = Option<NonZeroI64>;
 const PATH_NOT_SUPPORTED: &str = "PathNotSupported";
 const PROBE_FAILED: &str = "ProbeFailed";
 
+/// The HTTP clients of the probes.
+#[derive(Clone)]
+struct Clients {
+    plain: reqwest::Client,
+    /// The client whose connections begin with the PROXY protocol.
+    announcing: reqwest::Client,
+}
+
+/// The instance of a probe.
+#[derive(Clone, Copy)]
+struct ProbeTarget {
+    address: SocketAddr,
+    /// Whether its Router names clients by the PROXY protocol.
+    is_announced: bool,
+    /// Whether its proxy usually requires the protocol from all.
+    is_nginx: bool,
+}
+
+/// Begins a connection with the PROXY protocol, without an address of a client.
+async fn announced<C, E: From<std::io::Error>>(connection: impl Future<Output = Result<C, E>>) -> Result<C, E>
+where
+    TokioIo<C>: AsyncWrite + Unpin,
+{
+    let mut connection = TokioIo::new(connection.await?);
+    connection.write_all(b"PROXY UNKNOWN\r\n").await?;
+    Ok(connection.into_inner())
+}
+
 /// Sends a request for a Route to an instance, as any client can. Returns the generation that is served; the error is the reason why
 /// it is not, and its text.
 async fn probe(
     client: kube::Client,
-    http: reqwest::Client,
+    http: Clients,
     key: &ObjectKey,
-    place: SocketAddr,
+    target: ProbeTarget,
 ) -> Result<Generation, (&'static str, String)> {
     let route = read(client, key).await.map_err(|error| (PROBE_FAILED, error))?;
     let path = route.spec.path.as_deref().filter(|path| path.starts_with('/')).unwrap_or(paths::ROOT);
     if let Err(error) = paths::check(path) {
         return Err((PATH_NOT_SUPPORTED, format!("no proxy serves spec.path {path:?}: it {error}")));
     }
-    request(http, &route, path, place).await.map_err(|error| (PROBE_FAILED, error))?;
+    let asked = |http: &reqwest::Client| request(http.clone(), &route, path, target.address);
+    // Whether the proxy has trusted proxies can depend on the options of its agent.
+    let (first, second) = match target {
+        ProbeTarget { is_announced: false, .. } => (&http.plain, None),
+        ProbeTarget { is_nginx: true, .. } => (&http.announcing, Some(&http.plain)),
+        _ => (&http.plain, Some(&http.announcing)),
+    };
+    let served = match (asked(first).await, second) {
+        (Err(error), Some(second)) => asked(second).await.map_err(|_| error),
+        (served, _) => served,
+    };
+    served.map_err(|error| (PROBE_FAILED, error))?;
     Ok(route.metadata.generation.and_then(NonZeroI64::new))
 }
 
@@ -194,7 +244,7 @@ impl Stores {
 /// Routes that are not known to be programmed.
 struct Watch {
     client: kube::Client,
-    http: reqwest::Client,
+    http: Clients,
     stores: Stores,
     metrics: Metrics,
     waiting: HashMap<ObjectKey, Waiting>,
@@ -227,7 +277,7 @@ struct Waiting {
 
 impl Controller for Watch {
     type Key = ObjectKey;
-    type Job = (SocketAddr, CancellationToken);
+    type Job = (ProbeTarget, CancellationToken);
     /// `None`: the wait has ended.
     type Done = Option<Result<Generation, (&'static str, String)>>;
 
@@ -300,19 +350,21 @@ impl Controller for Watch {
         } else {
             // A different instance each time, so that no single instance represents all.
             let at = usize::try_from(random()).unwrap_or(0) % serving.len();
-            let place = serving[at].ip.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, serving[at].http_port));
-            if let Ok(place) = place {
+            let address = serving[at].ip.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, serving[at].http_port));
+            if let Ok(address) = address {
+                let is_nginx = serving[at].proxy == RouterKind::Nginx.word();
+                let target = ProbeTarget { address, is_announced: router.announces_clients(), is_nginx };
                 let ended = CancellationToken::new();
                 waiting.probe = Some(ended.clone().drop_guard());
-                return Plan::Act((place, ended));
+                return Plan::Act((target, ended));
             }
         }
         self.next_check(key, &route, now).map_or(Plan::Nothing, Plan::At)
     }
 
-    fn act(&self, key: &ObjectKey, (place, ended): Self::Job) -> Action<Self::Done> {
+    fn act(&self, key: &ObjectKey, (target, ended): Self::Job) -> Action<Self::Done> {
         let (client, http, key) = (self.client.clone(), self.http.clone(), key.clone());
-        async move { Ok(ended.run_until_cancelled(probe(client, http, &key, place)).await) }.boxed()
+        async move { Ok(ended.run_until_cancelled(probe(client, http, &key, target)).await) }.boxed()
     }
 
     fn done(&mut self, key: ObjectKey, result: kube::Result<Self::Done>, now: Instant) {

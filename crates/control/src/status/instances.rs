@@ -75,7 +75,7 @@ pub fn remembered(router: &Router, findings: &InstanceFindings, before: Vec<Inst
     };
     let room = INSTANCES_MAX - instances.len();
     let gone = before.into_iter().filter(is_gone).take(room);
-    instances.extend(gone.map(|known| Instance { state: InstanceState::Expired, faults: 0, ..known }));
+    instances.extend(gone.map(|known| Instance { state: InstanceState::Expired, faults: 0, endpoints: None, ..known }));
     instances.sort_by(|one, other| one.name.cmp(&other.name));
     instances
 }
@@ -200,6 +200,7 @@ mod tests {
                 proxy: "haproxy".to_owned(),
                 version: String::new(),
                 faults: 0,
+                endpoints: None,
             }
         };
         InstanceFindings { instances: words.split_whitespace().map(instance).collect(), panic_percent: 50 }

@@ -12,7 +12,7 @@ use super::Settings;
 use crate::compiler::settings::NameServer;
 use crate::compiler::{self, Diagnostic, ShardView};
 use signpost_types::v1alpha1::router::{AddressState, Capacity, Router, RouterState, RouterStatus};
-use signpost_types::v1alpha1::traffic::TrafficMaxima;
+use signpost_types::v1alpha1::traffic::{ClientAddress, TrafficMaxima};
 
 pub type Labels = BTreeMap<String, String>;
 
@@ -61,6 +61,12 @@ impl RouterInfo {
     /// Returns the maxima for the settings of its Routes.
     pub fn maxima(&self) -> Option<&TrafficMaxima> {
         self.object.spec.proxy.as_ref()?.maxima.as_ref()
+    }
+
+    /// Returns whether trusted proxies in front of its instances name clients by the PROXY protocol.
+    pub fn announces_clients(&self) -> bool {
+        let proxy = self.object.spec.proxy.as_ref();
+        proxy.is_some_and(|proxy| proxy.client_address == ClientAddress::ProxyProtocol)
     }
 
     /// Returns all problems of its fields.

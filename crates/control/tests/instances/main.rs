@@ -74,20 +74,13 @@ impl Agent {
 
     async fn renew_for(&self, platform: &Client, duration: Duration) {
         let report = InstanceReport {
-            router: "shard1".to_owned(),
-            address: self.address,
             http_port: self.port,
-            https_port: 443,
-            proxy: "haproxy".to_owned(),
-            version: String::new(),
             state: self.state,
-            faults: 0,
             applied_revision: self.revision,
             applied_routes: self.routes,
             certificates: self.certificates.clone(),
-            traffic: None,
-            renewed: Timestamp::now(),
             duration,
+            ..InstanceReport::new("shard1", self.address, Timestamp::now())
         };
         let (parameters, lease) = (PatchParams::apply("agent").force(), Patch::Apply(report.to_lease()));
         Agent::leases(platform).patch(&report.lease_name(), &parameters, &lease).await.expect("renewed");

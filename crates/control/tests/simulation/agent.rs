@@ -20,7 +20,6 @@ use signpost_types::instance::{
 use signpost_types::probe::route_id;
 use signpost_types::v1alpha1::route::Route;
 use signpost_types::v1alpha1::route_binding::RouteBinding;
-use signpost_types::v1alpha1::router::InstanceState;
 use tokio::time::sleep;
 
 use super::connection::Connection;
@@ -80,20 +79,11 @@ async fn sync(
     }
     let revision = |list: &ListMeta| list.resource_version.as_ref().and_then(|version| version.parse().ok());
     let report = InstanceReport {
-        router: router.to_owned(),
-        address,
-        http_port: 80,
-        https_port: 443,
-        proxy: "haproxy".to_owned(),
-        version: String::new(),
-        state: InstanceState::Serving,
-        faults: 0,
         applied_revision: revision(&bindings.metadata).unwrap_or(0),
         applied_routes: revision(&routes.metadata),
         certificates: Some(certificates()),
-        traffic: None,
-        renewed: jiff::Timestamp::now(),
         duration: LEASE,
+        ..InstanceReport::new(router, address, jiff::Timestamp::now())
     };
     let sent = elapsed();
     let leases = Api::<Lease>::namespaced(client.clone(), AGENT_NAMESPACE);

@@ -20,6 +20,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::counter_slots::CounterSlots;
 use super::image::Zone;
+use super::policy::Policies;
 use super::qname::{NameHash, Qname};
 use crate::wire::Name;
 use crate::wire::name::LABELS_MAX;
@@ -360,6 +361,11 @@ impl ZoneDb {
     /// Creates an empty map with counter slots for the first `most` zones, by which their queries can be counted. Publish a zone
     /// in at most one map.
     pub fn with_numbers(most: usize) -> Self {
+        Self::with_policies(most, Policies::default())
+    }
+
+    /// Creates the same map for zones with policies.
+    pub fn with_policies(most: usize, policies: Policies) -> Self {
         let empty = Arc::new(Part::empty());
         let empty = Arc::new(Row(std::array::from_fn(|_| Arc::clone(&empty))));
         let rows = std::array::from_fn(|_| Arc::clone(&empty));
@@ -369,7 +375,7 @@ impl ZoneDb {
             publisher: Mutex::new(Publisher {
                 retired: Vec::new(),
                 depth_counts: [0; LABELS_MAX + 1],
-                numbers: CounterSlots::new(most),
+                numbers: CounterSlots::new(most, policies),
             }),
         }
     }

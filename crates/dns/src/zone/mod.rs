@@ -19,6 +19,8 @@ pub mod denial;
 pub mod lookup;
 mod ordered_map;
 
+pub mod policy;
+
 pub mod counter_slots;
 pub mod db;
 pub mod diff;

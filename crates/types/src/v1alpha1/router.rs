@@ -530,6 +530,10 @@ pub struct Instance {
     /// The number of Routes that the instance does not serve, or serves only in part.
     #[serde(default)]
     pub faults: u32,
+    /// The number of endpoints that can get requests, of all Routes together. An endpoint of several Routes counts for each. Absent: the
+    /// agent does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoints: Option<u32>,
 }
 
 /// The state of an instance.

@@ -150,8 +150,8 @@ export function render(data, { query }, { rights }) {
       h(
         "span.row.dim",
         { "aria-hidden": "true" },
-        Object.entries(STATES).map(([name, { mark, word }]) =>
-          h("span", null, h("span", { class: `mark is-${name}` }, mark), ` ${word}`),
+        Object.entries(STATES).map(([name, { mark }]) =>
+          h("span", null, h("span", { class: `mark is-${name}` }, mark), ` ${name}`),
         ),
       ),
     ),

@@ -2,8 +2,9 @@
 
 import { h } from "./dom.js";
 import { Failure, model } from "./data.js";
+import { plot } from "./plot.js";
 import { table } from "./table.js";
-import { badge, count, empty, facts, figure, link, measured, plural, section, size } from "./words.js";
+import { badge, count, empty, facts, figure, link, measured, plural, seconds, section, size } from "./words.js";
 
 /** The age at which a page with traffic is loaded again, in milliseconds. Agents read the counters every five seconds. */
 export const EVERY = 5000;
@@ -19,13 +20,16 @@ export async function trafficOf(wanted, signal) {
 }
 
 const SOURCE = "counted by the agents of the shard, over the last minute";
-const rate = (value) => figure(`${measured(value)} /s`, SOURCE);
+const SOURCE_OF_PLOTS = "counted by the agents of the shard, in spans of ten seconds";
+/** A mean over a minute decays forever, so that it has a least value. */
+const least = (value) => (value > 0 && value < 0.01 ? "< 0.01" : measured(value));
+const rate = (value) => figure(`${least(value)} /s`, SOURCE);
 const octets = (value) => figure(`${size(Math.round(value))}/s`, SOURCE);
 
 /** A share in percent. */
 function share(part, whole) {
   if (!(whole > 0)) return figure("–", SOURCE);
-  return figure(`${measured((100 * part) / whole)} %`, SOURCE);
+  return figure(`${least((100 * part) / whole)} %`, SOURCE);
 }
 
 const requestsOf = ({ requests }) => requests.reduce((sum, one) => sum + one, 0);
@@ -43,13 +47,32 @@ export function routeTraffic(traffic) {
       [connections > 0 ? "Connections" : "Requests", rate(rates.requests)],
       ["Status 5xx", share(rates.serverErrors, rates.requests)],
       ["Without an answer", share(rates.errors, rates.requests)],
-      ["Response time", figure(meanMs === undefined ? "–" : `${measured(meanMs)} ms`, "the mean of the last 512 requests, to the head of the response")],
+      ["Response time", figure(meanMs === undefined ? "–" : seconds(meanMs / 1000), "the mean of the last 512 requests, to the head of the response")],
       ["Received, sent", h("span.row", null, octets(rates.bytesIn), octets(rates.bytesOut))],
       ["Open", open !== undefined && figure(count(open), "requests and connections in progress")],
       ["Since the agents started", statuses(found)],
     ]),
+    plots(traffic.history),
     endpoints(found.endpoints),
     notes(traffic),
+  );
+}
+
+/** The last minutes: requests and errors. Agents have a value every ten seconds, from the second on. */
+function plots(history) {
+  const { seconds: lengths = [], requests, serverErrors, errors } = history ?? {};
+  if (lengths.length < 2) return null;
+  let time = Date.now() - 1000 * lengths.reduce((sum, length) => sum + length, 0);
+  const at = lengths.map((length) => (time += 1000 * length));
+  const failed = [
+    ["status 5xx", serverErrors],
+    ["without an answer", errors],
+  ];
+  return h(
+    "div.plots",
+    { "data-key": "plots" },
+    plot(at, [["", requests]], { title: "Requests per second", source: SOURCE_OF_PLOTS }),
+    plot(at, failed, { title: "Errors per second", source: SOURCE_OF_PLOTS }),
   );
 }
 
@@ -116,6 +139,7 @@ export function totalTraffic(traffic, title = "Traffic") {
         ),
       ],
     ]),
+    plots(traffic.history),
     busiest(routes),
     notes(traffic),
   );
@@ -136,7 +160,7 @@ function busiest(routes) {
       },
       { label: "Requests", kind: "number", cell: ({ rates }) => rate(rates.requests) },
       { label: "5xx", kind: "number", cell: ({ rates }) => share(rates.serverErrors, rates.requests) },
-      { label: "Time", kind: "number", cell: ({ meanMs }) => (meanMs === undefined ? "–" : `${measured(meanMs)} ms`) },
+      { label: "Time", kind: "number", cell: ({ meanMs }) => (meanMs === undefined ? "–" : seconds(meanMs / 1000)) },
     ],
     { keyOf: ({ route }) => route },
   );
@@ -160,8 +184,8 @@ function notes({ lost, instances, instanceCount, answered }) {
 
 /** A link that opens the application of a Route, if it has a name. */
 export function opens({ spec, status }, router) {
-  const { host } = spec;
-  const name = host ?? status?.canonicalName ?? status?.dns;
+  // Without a Router, the host may be that of another Route.
+  const name = status?.router && (spec.host ?? status.canonicalName ?? status.dns);
   if (!name || name.startsWith("*")) return null;
   const scheme = spec.tls ? "https" : "http";
   const port = spec.tls ? router?.spec.ports?.https : router?.spec.ports?.http;

@@ -5,8 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use signpost_control::observe::instances;
-use signpost_types::instance::{AGENT_NAMESPACE, InstanceReport, LEASE_DURATION};
-use signpost_types::v1alpha1::router::InstanceState;
+use signpost_types::instance::{AGENT_NAMESPACE, InstanceReport};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -15,22 +14,7 @@ use super::{Scene, placement};
 
 /// Renews the Lease of an instance of `shard1`, `seconds` after the start.
 fn renew(api: &Scene, octet: u8, seconds: i64) {
-    let report = InstanceReport {
-        router: "shard1".to_owned(),
-        address: [192, 0, 2, octet].into(),
-        http_port: 80,
-        https_port: 443,
-        proxy: "haproxy".to_owned(),
-        version: String::new(),
-        state: InstanceState::Serving,
-        faults: 0,
-        applied_revision: 0,
-        applied_routes: None,
-        certificates: None,
-        traffic: None,
-        renewed: Timestamp::constant(seconds, 0),
-        duration: LEASE_DURATION,
-    };
+    let report = InstanceReport::new("shard1", [192, 0, 2, octet].into(), Timestamp::constant(seconds, 0));
     let mut lease = serde_json::to_value(report.to_lease()).expect("it is data");
     lease["metadata"]["namespace"] = json!(AGENT_NAMESPACE);
     api.put("leases", lease);
