@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::isolation::{Confinement, Isolation, account, admit};
 use super::{
-    Applied, CHECK_TIMEOUT, Check, PAUSE, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read, run,
-    run_check, start, write_file, write_files,
+    Applied, CHECK_TIMEOUT, Check, PAUSE, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read,
+    remove_certificates, run, run_check, start, write_file, write_files,
 };
 use crate::render::haproxy::{CONFIG, Command, DESCRIPTORS_MAX, LOG_SOCKET, Layout, WORKER_SOCKET};
 use crate::render::{AUTHORITIES, DEFAULT_CERTIFICATE, Settings};
@@ -150,6 +150,7 @@ impl Haproxy {
         if !layout.has_settings_of(site) {
             return Err(Unchanged::Settings);
         }
+        let files = layout.certificate_files();
         let commands = layout.advance(site, certificates, changes).ok_or(Unchanged::Full)?;
         let most = DELETIONS_MAX.max(commands.len());
         self.meter.assign(layout.backends(changes).into_iter()).await;
@@ -162,6 +163,12 @@ impl Haproxy {
                 }
             }
             self.delete(&mut layout, &mut session, most, None).await?;
+        }
+        let needed = layout.certificate_files();
+        if !files.is_subset(&needed) {
+            // Their keys are not needed any more. The next reload writes the files of those that are.
+            let removed = remove_certificates(&self.directory, |name| !needed.contains(name));
+            removed.map_err(|error| Unchanged::Io(io::Error::other(error)))?;
         }
         self.layout = Some(layout);
         Ok(())

@@ -67,6 +67,8 @@ pub struct RouteInfo {
     pub has_wrong_main_names: bool,
     /// The name in its status that clients use over TLS that ends at the router, in lower case, if it has such TLS.
     pub tls_name: Option<Box<str>>,
+    /// The Secret with the certificate for that name.
+    pub tls_secret: Option<Box<str>>,
     pub conditions: Conditions,
 }
 
@@ -138,6 +140,7 @@ impl RouteInfo {
                 .map_or_else(NamesDigest::default, |status| NamesDigest::new(&status.names, &status.former_names)),
             has_wrong_main_names: bound.is_some_and(|status| !has_main_names(route.spec.host.as_deref(), status)),
             tls_name: tls_name(route),
+            tls_secret: route.spec.tls.as_ref().filter(|tls| tls.ends_at_router()).and_then(|tls| text(&tls.secret_name)),
             conditions: Conditions::new(route),
             host,
         }
