@@ -541,7 +541,11 @@ fn on_a_clusters_api_agents_have_the_same_rights() {
                 let is_of_this_role = (resource == "leases") == (namespace == AGENT_NAMESPACE);
                 // There, each namespace grants the right for single Secrets.
                 let is_granted_apart = is_lease || resource == "secrets";
-                assert_eq!(rule.is_some(), may && is_of_this_role && !is_granted_apart, "{verb} {resource} in {namespace}");
+                assert_eq!(
+                    rule.is_some(),
+                    may && is_of_this_role && !is_granted_apart,
+                    "{verb} {resource} in {namespace}"
+                );
                 allowed += usize::from(rule.is_some());
             }
         }

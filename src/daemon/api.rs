@@ -75,8 +75,7 @@ impl Api {
         let keyring = Arc::new(Keyring::new(&key.keys));
         let following = encryption_key::follow(key.path, keyring.clone(), tasks.stop_token());
         tasks.spawn("encryption key", following);
-        let store: Arc<dyn Store> =
-            Arc::new(Encrypted::new(engine.objects(), keyring, served.kinds.secret_prefixes()));
+        let store: Arc<dyn Store> = Arc::new(Encrypted::new(engine.objects(), keyring, served.kinds.secret_prefixes()));
         let server = ApiServer::new(store.clone(), served);
         server.back_up_with(engine.backups());
         if let Some(audit) = &audit {

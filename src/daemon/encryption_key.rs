@@ -77,7 +77,7 @@ impl EncryptionKey {
     }
 }
 
-/// Follows a changed file until `stop`. A file that is missing or damaged leaves the keys as they are.
+/// Follows a changed file until `stop`. A missing or damaged file changes no key.
 pub async fn follow(path: PathBuf, keyring: Arc<Keyring>, stop: CancellationToken) {
     let (mut last, mut reported) = (None, None);
     while stop.run_until_cancelled(tokio::time::sleep(LOOK_INTERVAL)).await.is_some() {

@@ -1,4 +1,4 @@
-//! From `kubectl create secret tls` to `https` through real proxies: a Secret comes, is replaced, breaks, and goes, and nothing of its key is
+//! The path from `kubectl create secret tls` to `https` through real proxies: a Secret comes, is replaced, breaks, and goes, and nothing of its key is
 //! anywhere but with the router.
 
 use std::path::{Path, PathBuf};
@@ -124,7 +124,10 @@ fn a_secret_is_served(proxy: &'static str) {
     });
     assert!(curl(&agent, &two.ca).is_err());
     let described = kubectl.ok(&["describe", "secret", "shop-tls", "-n", "web"]);
-    assert!(described.contains("tls.key:  ") && described.contains(" bytes") && !described.contains("BEGIN"), "{described}");
+    assert!(
+        described.contains("tls.key:  ") && described.contains(" bytes") && !described.contains("BEGIN"),
+        "{described}"
+    );
     assert!(kubectl.ok(&["get", "secrets", "-n", "web"]).contains("kubernetes.io/tls   2"));
 
     // No request fails while the certificate is replaced.
@@ -137,7 +140,7 @@ fn a_secret_is_served(proxy: &'static str) {
     });
     until_ready(&kubectl, "True CertificateValid");
 
-    // A broken one is not served, and says why.
+    // A broken one is not served, and the condition has the reason.
     let patch = json!({"stringData": {"tls.key": one.text(&one.key)}}).to_string();
     kubectl.ok(&["patch", "secret", "shop-tls", "-n", "web", "--type=merge", "-p", &patch]);
     let message = until_ready(&kubectl, "False KeyMismatch");
@@ -146,7 +149,9 @@ fn a_secret_is_served(proxy: &'static str) {
 
     // The agent of another Router gets nothing, and its own no other Secret.
     kubectl.ok(&["create", "secret", "generic", "other", "-n", "web", "--from-literal=a=b"]);
-    for (user, name, is_permitted) in [("shard1", "shop-tls", true), ("shard1", "other", false), ("other", "shop-tls", false)] {
+    for (user, name, is_permitted) in
+        [("shard1", "shop-tls", true), ("shard1", "other", false), ("other", "shop-tls", false)]
+    {
         let of_agent = Kubectl::new(data.join(&format!("{user}.kubeconfig")));
         assert_eq!(of_agent.run(&["get", "secret", name, "-n", "web"]).status.success(), is_permitted, "{user} {name}");
     }

@@ -38,7 +38,9 @@ pub enum PemError {
     Key,
     #[error("the private key does not belong to the certificate")]
     Mismatch,
-    #[error("a certificate has a signature or key that is too weak or too expensive; use RSA with 2048 to 4096 bits, or ECDSA, and SHA-256 or better")]
+    #[error(
+        "a certificate has a signature or key that is too weak or too expensive; use RSA with 2048 to 4096 bits, or ECDSA, and SHA-256 or better"
+    )]
     Strength,
 }
 
@@ -92,7 +94,7 @@ impl KeyPair {
         for der in CertificateDer::pem_slice_iter(self.chain.as_bytes()) {
             let der = der.map_err(|_| PemError::Certificate)?;
             let (_, certificate) = X509Certificate::from_der(&der).map_err(|_| PemError::Certificate)?;
-            // Nobody verifies the signature of a root.
+            // Clients do not verify the signature of a root.
             let is_root = certificate.issuer() == certificate.subject();
             let algorithm = certificate.signature_algorithm.algorithm.to_id_string();
             let is_strong = is_root || SIGNATURES.contains(&algorithm.as_str());
@@ -215,7 +217,10 @@ mod tests {
         let (certificate, key) = pem("a.example");
         assert_eq!(KeyPair::of(&certificate, &key).and_then(|pair| pair.check_strength()), Ok(()));
         // The key of a text with both is not taken from the certificate's.
-        assert_eq!(KeyPair::of(&format!("{key}{certificate}"), &key).map(|pair| pair.chain), Ok(certificate.replace("\r\n", "\n")));
+        assert_eq!(
+            KeyPair::of(&format!("{key}{certificate}"), &key).map(|pair| pair.chain),
+            Ok(certificate.replace("\r\n", "\n"))
+        );
         assert_eq!(KeyPair::of(&certificate, &certificate), Err(PemError::NoKey));
         let other = KeyPair { chain: include_str!("pem/rsa1024-sha1.pem").to_owned(), key };
         assert_eq!(other.check_strength(), Err(PemError::Strength));

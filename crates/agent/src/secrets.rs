@@ -153,7 +153,8 @@ impl Secrets {
             *count += 1;
             let found = match state.objects.get(key).and_then(|object| object.contents.as_ref()) {
                 _ if *count > HOSTS_MAX => {
-                    let message = format!("the namespace has certificates for more than {HOSTS_MAX} hosts of this Router");
+                    let message =
+                        format!("the namespace has certificates for more than {HOSTS_MAX} hosts of this Router");
                     Err((SecretFault::TooLarge, message))
                 }
                 None => Err((SecretFault::Unread, "it was not read yet".to_owned())),
@@ -355,7 +356,8 @@ fn load(secret: &Secret) -> Result<Arc<Loaded>, Fault> {
 
 /// Returns why a certificate cannot be used for a host, at a time in seconds since 1970; `None`: at any time.
 fn usable(served: &ServedCertificate, host: &Host, now: Option<i64>) -> Result<(), Fault> {
-    let moment = |second| Timestamp::from_second(second).map_or_else(|_| "another time".to_owned(), |time| time.to_string());
+    let moment =
+        |second| Timestamp::from_second(second).map_or_else(|_| "another time".to_owned(), |time| time.to_string());
     if !served.covers(host.as_str()) {
         return Err((SecretFault::NameMismatch, format!("its certificate is not for {host}")));
     }
@@ -363,9 +365,10 @@ fn usable(served: &ServedCertificate, host: &Host, now: Option<i64>) -> Result<(
         Some(now) if now > served.not_after => {
             Err((SecretFault::Expired, format!("its certificate expired at {}", moment(served.not_after))))
         }
-        Some(now) if now < served.not_before => {
-            Err((SecretFault::NotYetValid, format!("its certificate is not valid before {}", moment(served.not_before))))
-        }
+        Some(now) if now < served.not_before => Err((
+            SecretFault::NotYetValid,
+            format!("its certificate is not valid before {}", moment(served.not_before)),
+        )),
         _ => Ok(()),
     }
 }

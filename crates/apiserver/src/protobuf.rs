@@ -342,7 +342,14 @@ mod tests {
     fn octets_become_base64() {
         let entry = |key: &str, value: &[u8]| part(2, [part(1, key), part(2, value)].concat());
         let metadata = part(1, part(1, "web-tls"));
-        let secret = [metadata, entry("a", &[0xff, 0]), entry("b", b""), part(3, "Opaque"), part(4, [part(1, "c"), part(2, "d")].concat()), count(5, 0)];
+        let secret = [
+            metadata,
+            entry("a", &[0xff, 0]),
+            entry("b", b""),
+            part(3, "Opaque"),
+            part(4, [part(1, "c"), part(2, "d")].concat()),
+            count(5, 0),
+        ];
         let expected = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "web-tls"}, "type": "Opaque",
             "data": {"a": "/wA=", "b": ""}, "stringData": {"c": "d"}, "immutable": false});
         assert_eq!(decode(&body("v1", "Secret", &secret)).expect("a body"), expected);

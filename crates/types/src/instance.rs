@@ -79,7 +79,7 @@ pub struct CertificateReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretReport {
-    /// Its name, in the namespace of the Route.
+    /// The name of the Secret, in the namespace of the Route.
     pub name: String,
     /// The reason why it is not used, with `fault` as the details.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,21 +91,21 @@ pub struct SecretReport {
 pub enum SecretFault {
     /// The agent may not read it.
     Forbidden,
-    /// It does not exist.
+    /// The Secret does not exist.
     NotFound,
-    /// It is not of the type `kubernetes.io/tls`.
+    /// The type is not `kubernetes.io/tls`.
     WrongType,
-    /// Its certificate, chain, or key is larger, or there are more of them, than the agent serves.
+    /// The certificate, the chain, or the key is too large, or the namespace has too many.
     TooLarge,
-    /// Its certificate or key cannot be read, or is too weak.
+    /// The certificate or the key cannot be read, or is too weak.
     Invalid,
-    /// Its key does not belong to its certificate.
+    /// The key does not belong to the certificate.
     KeyMismatch,
-    /// Its certificate is not for the host.
+    /// The certificate is not for the host.
     NameMismatch,
-    /// Its certificate has expired.
+    /// The certificate has expired.
     Expired,
-    /// Its certificate is not valid yet.
+    /// The certificate is not valid yet.
     NotYetValid,
     /// The agent has not read it yet, or the API does not answer. Also a reason that this version does not know.
     #[serde(other)]

@@ -61,9 +61,9 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let settings = config::read(&serve::places(matches))?;
     let path = encryption_key::path(&settings);
     let text = |error: crate::daemon::Error| error.to_string();
-    let mut key = EncryptionKey::read(&path).map_err(text)?.ok_or_else(|| {
-        format!("{}: no such file; the first start of an API server creates it", path.display())
-    })?;
+    let mut key = EncryptionKey::read(&path)
+        .map_err(text)?
+        .ok_or_else(|| format!("{}: no such file; the first start of an API server creates it", path.display()))?;
     let mut done = Reencrypted::default();
     if matches.get_flag("prepare") {
         key.keys.push(encryption_key::random().map_err(text)?);
@@ -71,7 +71,10 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     } else {
         if matches.get_flag("use-prepared") {
             if key.keys.len() < 2 {
-                return Err(Error::Failed(format!("{}: there is no prepared key; run --prepare first", path.display())));
+                return Err(Error::Failed(format!(
+                    "{}: there is no prepared key; run --prepare first",
+                    path.display()
+                )));
             }
             key.keys.rotate_right(1);
         } else if !matches.get_flag("remove-former") {
@@ -89,7 +92,9 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     Format::of(matches).show(&report, |painter| report.text(painter))?;
     match report.undecryptable.is_empty() {
         true => Ok(Exit::Success),
-        false => Err(Error::Failed("no key decrypts some Secrets; delete them, or add their key to the file".to_owned())),
+        false => {
+            Err(Error::Failed("no key decrypts some Secrets; delete them, or add their key to the file".to_owned()))
+        }
     }
 }
 

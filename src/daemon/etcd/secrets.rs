@@ -79,7 +79,9 @@ pub async fn reencrypt(store: &impl Store, key: EncryptionKey) -> Result<u64, Er
         match store.commit(txn).await {
             Ok(Outcome::Committed(_)) => changed += 1,
             Ok(Outcome::Refused { .. }) => {
-                return Err(Error::Etcd("another API server changed users or tokens at the same time; try again".to_owned()));
+                return Err(Error::Etcd(
+                    "another API server changed users or tokens at the same time; try again".to_owned(),
+                ));
             }
             Err(error) => return Err(unavailable(&error)),
         }

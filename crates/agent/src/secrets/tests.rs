@@ -59,7 +59,7 @@ fn key(namespace: &str, name: &str) -> SecretKey {
 }
 
 impl Secrets {
-    /// Returns the report in words: `host=number of the pair served:reason`.
+    /// Returns the report as text: `host=number of the pair served:reason`.
     fn shown(&self, pairs: &[&(String, String)]) -> String {
         let certificates = self.certificates();
         let number = |host: &Host| {
@@ -80,7 +80,8 @@ impl Secrets {
 fn contents_that_cannot_be_used() {
     let (good, other) = (pair(&["a.example"], -1, 1), pair(&["a.example"], -1, 1));
     let of = |kind: &str, chain: &str, key: &str| {
-        load(&secret(kind, 1, &[("tls.crt", chain.as_bytes()), ("tls.key", key.as_bytes())])).map(|loaded| loaded.served.names.len())
+        load(&secret(kind, 1, &[("tls.crt", chain.as_bytes()), ("tls.key", key.as_bytes())]))
+            .map(|loaded| loaded.served.names.len())
     };
     let (chain, private) = (good.0.as_str(), good.1.as_str());
     let encrypted = private.replace("PRIVATE", "ENCRYPTED PRIVATE");
@@ -101,14 +102,22 @@ fn contents_that_cannot_be_used() {
         (TYPE, &chain.repeat(CHAIN_MAX + 1), private, Some(SecretFault::TooLarge)),
         (TYPE, &bomb, private, Some(SecretFault::TooLarge)),
         (TYPE, &bomb[..TEXT_BYTES_MAX - 1_000], private, Some(SecretFault::Invalid)),
-        (TYPE, &"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n".repeat(2_000), private, Some(SecretFault::TooLarge)),
+        (
+            TYPE,
+            &"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n".repeat(2_000),
+            private,
+            Some(SecretFault::TooLarge),
+        ),
     ] {
         let found = of(kind, chain, key);
         assert_eq!(found.as_ref().err().map(|(fault, _)| *fault), expected, "{}", &chain[..chain.len().min(99)]);
         // No detail quotes the contents.
         assert!(found.err().is_none_or(|(_, text)| text.len() < 200 && !text.contains("MI")));
     }
-    let (found, binary) = (load(&secret(TYPE, 1, &[("tls.crt", b"x")])), load(&secret(TYPE, 1, &[("tls.crt", &[0xff]), ("tls.key", &[0xff])])));
+    let (found, binary) = (
+        load(&secret(TYPE, 1, &[("tls.crt", b"x")])),
+        load(&secret(TYPE, 1, &[("tls.crt", &[0xff]), ("tls.key", &[0xff])])),
+    );
     assert_eq!(found.expect_err("no key").0, SecretFault::Invalid);
     assert_eq!(binary.expect_err("no text").0, SecretFault::Invalid);
 }
@@ -151,13 +160,15 @@ fn the_last_good_certificate_stays() {
     assert_eq!(details.as_deref(), Some("system:serviceaccount:x:y"));
     // An API that does not answer changes nothing, and neither does an equal version.
     assert!(!secrets.take(key("shop", "tls"), Err(rejected(500, ""))));
-    assert!(secrets.take(key("shop", "tls"), Ok(tls(14, &two))) && !secrets.take(key("shop", "tls"), Ok(tls(14, &one))));
+    assert!(
+        secrets.take(key("shop", "tls"), Ok(tls(14, &two))) && !secrets.take(key("shop", "tls"), Ok(tls(14, &one)))
+    );
     assert!(secrets.settle_at(NOW + 9 * DAY));
     assert_eq!(secrets.shown(&pairs), "*.b.example=1: a.example=1:", "its end is reported with it");
     // Another namespace gets nothing of it.
     assert!(secrets.want(&wanted(&["a.example=other/tls"])) && secrets.settle_at(NOW));
     assert_eq!(secrets.shown(&pairs), "a.example=-:Unread");
-    assert!(!secrets.take(key("shop", "tls"), Ok(tls(15, &one))), "nobody wants it");
+    assert!(!secrets.take(key("shop", "tls"), Ok(tls(15, &one))), "no host uses it");
 }
 
 #[test]

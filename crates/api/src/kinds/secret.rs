@@ -21,7 +21,7 @@ use crate::identity::Identity;
 
 /// The maximum size of all values of a Secret, as in Kubernetes. They have a third more in Base64.
 const DATA_BYTES_MAX: usize = 1 << 20;
-/// The maximum size of a Secret as JSON: its values, and as much beside them as any other object can have.
+/// The maximum size of a Secret as JSON: its values, and for the rest as much as any other object can have.
 const OBJECT_BYTES_MAX: usize = DATA_BYTES_MAX.div_ceil(3) * 4 + (64 << 10);
 const KEY_BYTES_MAX: usize = 253;
 const KEYS_MAX: usize = 1_024;
@@ -49,7 +49,11 @@ pub static SECRET: LazyLock<Kind> = LazyLock::new(|| {
         ("stringData", map()),
         ("stringData{}", value(DATA_BYTES_MAX)),
     ]);
-    Kind { is_secret: true, object_bytes: Some(OBJECT_BYTES_MAX), ..kind.with_columns(COLUMNS).selectable_by(&["type"]) }
+    Kind {
+        is_secret: true,
+        object_bytes: Some(OBJECT_BYTES_MAX),
+        ..kind.with_columns(COLUMNS).selectable_by(&["type"])
+    }
 });
 
 const COLUMNS: &[Column] = &[
@@ -205,7 +209,10 @@ mod tests {
                 json!({"type": "Opaque", "data": {"a": "YQ==", "b": "Yw==", "d": ""}}),
             ),
             (json!({"stringData": {"a": "a"}, "data": null}), json!({"type": "Opaque", "data": {"a": "YQ=="}})),
-            (json!({"type": "example.com/x", "data": {"a": "YQ\n==\r\n"}}), json!({"type": "example.com/x", "data": {"a": "YQ=="}})),
+            (
+                json!({"type": "example.com/x", "data": {"a": "YQ\n==\r\n"}}),
+                json!({"type": "example.com/x", "data": {"a": "YQ=="}}),
+            ),
             // The schema rejects these.
             (json!({"stringData": {"a": 1}}), json!({"type": "Opaque", "stringData": {"a": 1}})),
             (json!({"data": [], "stringData": 7}), json!({"type": "Opaque", "data": [], "stringData": 7})),
@@ -221,7 +228,11 @@ mod tests {
 
     #[test]
     fn sizes_are_those_of_the_values() {
-        let of = |bytes: usize| secret(json!({"data": {"a": BASE64.encode(&vec![7; bytes / 2]), "b": BASE64.encode(&vec![7; bytes.div_ceil(2)])}}));
+        let of = |bytes: usize| {
+            secret(
+                json!({"data": {"a": BASE64.encode(&vec![7; bytes / 2]), "b": BASE64.encode(&vec![7; bytes.div_ceil(2)])}}),
+            )
+        };
         assert_eq!(check_create("Secret", of(DATA_BYTES_MAX)), Vec::<String>::new());
         let long = ["data: Too long: may not be more than 1048576 bytes"];
         assert_eq!(check_create("Secret", of(DATA_BYTES_MAX + 1)), long);
@@ -229,7 +240,7 @@ mod tests {
         assert_eq!(check_create("Secret", text(DATA_BYTES_MAX)), Vec::<String>::new());
         assert_eq!(
             check_create("Secret", text(DATA_BYTES_MAX + 1)),
-            ["stringData[a]: Too long: may not be more than 1048576 bytes"]
+            ["stringData.a: Too long: may not be more than 1048576 bytes"]
         );
         assert!(signpost_apiserver::object::encode(&of(DATA_BYTES_MAX)).len() <= OBJECT_BYTES_MAX);
         assert!(OBJECT_BYTES_MAX + 8_192 < signpost_apiserver::store::TXN_OCTETS_MAX);
@@ -243,12 +254,16 @@ mod tests {
             json!({"data": {"a": "MARKER"}}),
             json!({"data": {"a": ["MARKER"], "/": "MARKER="}}),
             json!({"data": "MARKER", "stringData": "MARKER", "immutable": "MARKER"}),
-            json!({"stringData": {"a": {"MARKER": 1}}}),
+            json!({"stringData": {"a": ["MARKER"]}}),
             json!({"type": TLS, "data": {"tls.crt": "MARKER"}}),
         ] {
-            for faults in [check_create("Secret", secret(fields.clone())), check_update("Secret", &old, secret(fields.clone()))]
+            for faults in
+                [check_create("Secret", secret(fields.clone())), check_update("Secret", &old, secret(fields.clone()))]
             {
-                assert!(!faults.is_empty() && !faults.iter().any(|fault| fault.contains("MARKER")), "{fields} {faults:?}");
+                assert!(
+                    !faults.is_empty() && !faults.iter().any(|fault| fault.contains("MARKER")),
+                    "{fields} {faults:?}"
+                );
             }
         }
     }

@@ -13,7 +13,7 @@ use signpost_apiserver::store::memory::Memory;
 use crate::support::{PATIENCE, Server};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
-/// A value of a Secret, as it is in Base64.
+/// A value of a Secret in Base64.
 const MARKER: &str = "bWFya2VyLW9mLWEtc2VjcmV0";
 const PLAIN: &str = "marker-of-a-secret";
 
@@ -41,9 +41,13 @@ async fn the_data_as_clients_see_it() {
     assert_eq!(patched["data"], json!({"a": MARKER}));
     let table = "accept: application/json;as=Table;v=v1;g=meta.k8s.io";
     let table = server.send("GET", SECRETS, &[table], "").await.expect(200);
-    let names: Vec<_> = table["columnDefinitions"].as_array().expect("columns").iter().map(|column| &column["name"]).collect();
+    let names: Vec<_> =
+        table["columnDefinitions"].as_array().expect("columns").iter().map(|column| &column["name"]).collect();
     assert_eq!(names, ["Name", "Type", "Data", "Age"]);
-    assert_eq!(table["rows"][0]["cells"].as_array().map(|cells| &cells[..3]), Some(&[json!("a"), json!("Opaque"), json!(1)][..]));
+    assert_eq!(
+        table["rows"][0]["cells"].as_array().map(|cells| &cells[..3]),
+        Some(&[json!("a"), json!("Opaque"), json!(1)][..])
+    );
     let listed = server.get(&format!("{SECRETS}?fieldSelector=type%3DOpaque")).await.expect(200);
     assert_eq!(listed["items"].as_array().map(Vec::len), Some(1));
     let listed = server.get(&format!("{SECRETS}?fieldSelector=type%3Dkubernetes.io/tls")).await.expect(200);
@@ -57,9 +61,7 @@ async fn the_data_as_clients_see_it() {
 #[tokio::test]
 async fn large_secrets_and_their_quota() {
     let server = Server::start().await;
-    let of = |name: &str, bytes: usize| {
-        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": {"a": BASE64.encode(&vec![7; bytes])}})
-    };
+    let of = |name: &str, bytes: usize| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": {"a": BASE64.encode(&vec![7; bytes])}});
     server.post(SECRETS, &of("a", 1 << 20)).await.expect(201);
     server.post(SECRETS, &of("b", (1 << 20) + 1)).await.expect(422);
     let mut annotated = of("c", 1 << 20);
@@ -72,7 +74,7 @@ async fn large_secrets_and_their_quota() {
     assert!(refused["message"].as_str().is_some_and(|message| message.contains("namespace-secret-bytes")), "{refused}");
 }
 
-/// Nothing of a Secret is in the store, or in the audit log, whatever is wrong with a request.
+/// Neither the store nor the audit log has a part of a Secret, also after invalid requests.
 #[tokio::test]
 async fn nothing_of_a_secret_leaves_the_server() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -116,7 +118,7 @@ async fn nothing_of_a_secret_leaves_the_server() {
     assert!(!stored.iter().any(|item| has_marker(&item.value)));
 }
 
-/// Without its key, a Secret is there, without its contents, and nothing but a deletion removes it.
+/// A Secret whose key is lost exists without its contents, and only a deletion removes it.
 #[tokio::test]
 async fn a_lost_key_loses_only_its_own_secrets() {
     let store = Arc::new(Memory::new());
@@ -129,9 +131,12 @@ async fn a_lost_key_loses_only_its_own_secrets() {
     other.get("/api/v1/namespaces/default/services/web").await.expect(200);
     other.post(SECRETS, &secret("b")).await.expect(201);
     let listed = other.get(SECRETS).await;
-    assert!(listed.headers.get("warning").is_some_and(|warning| warning.to_str().is_ok_and(|it| it.contains("default/a"))));
+    assert!(
+        listed.headers.get("warning").is_some_and(|warning| warning.to_str().is_ok_and(|it| it.contains("default/a")))
+    );
     let items = listed.expect(200)["items"].clone();
-    let names: Vec<_> = items.as_array().expect("a list").iter().map(|item| (&item["metadata"]["name"], &item["data"])).collect();
+    let names: Vec<_> =
+        items.as_array().expect("a list").iter().map(|item| (&item["metadata"]["name"], &item["data"])).collect();
     assert_eq!(names, [(&json!("a"), &Value::Null), (&json!("b"), &json!({"a": MARKER}))]);
     for reply in [
         other.get(&format!("{SECRETS}/a")).await,
@@ -145,7 +150,10 @@ async fn a_lost_key_loses_only_its_own_secrets() {
     let server = Server::over(store).await;
     assert_eq!(server.get(&format!("{SECRETS}/a")).await.expect(200)["data"], json!({"a": MARKER}));
     server.get(&format!("{SECRETS}/b")).await.expect(500);
-    server.send("DELETE", &format!("{SECRETS}/b?ignoreStoreReadErrorWithClusterBreakingPotential=true"), &[], "").await.expect(200);
+    server
+        .send("DELETE", &format!("{SECRETS}/b?ignoreStoreReadErrorWithClusterBreakingPotential=true"), &[], "")
+        .await
+        .expect(200);
     server.gone(&format!("{SECRETS}/b")).await;
 }
 
@@ -162,7 +170,10 @@ async fn an_agent_gets_only_what_routes_of_its_router_name() {
         denied["message"].as_str().expect("a message").replace(path.rsplit('/').next().unwrap_or_default(), "NAME")
     };
     let (there, absent) = (denied(format!("{SECRETS}/a")).await, denied(format!("{SECRETS}/absent")).await);
-    assert!(there.ends_with("an agent can read only Secrets that Routes of its own Router name in spec.tls.secretName"), "{there}");
+    assert!(
+        there.ends_with("an agent can read only Secrets that Routes of its own Router name in spec.tls.secretName"),
+        "{there}"
+    );
     assert_eq!(there, absent.replace("NAMEent", "NAME"), "a rejection does not reveal whether it exists");
     // Not bound to its Router.
     let route = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": {"name": "r"},

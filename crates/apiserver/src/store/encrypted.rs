@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Each value has a key of its own: HKDF-SHA-256 of a key of the [`Keyring`] and 32 random octets. So no nonce is used twice with a key,
-//! whatever the number of values. The associated data is the key of the value (group, kind, namespace, and name), so that values
+//! The associated data is the key of the value (group, kind, namespace, and name), so that values
 //! cannot be exchanged in the store. The UID is inside the ciphertext.
 //!
 //! A value that no key of the ring decrypts is [damaged](super::Damaged): it exists, is neither served nor overwritten unread, and can be
@@ -51,13 +51,13 @@ struct MasterKey {
 /// The reason why a value cannot be decrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// It is not encrypted, so that its origin is unknown.
+    /// The value is not encrypted, so that its origin is unknown.
     #[error("it is not encrypted")]
     NotEncrypted,
     /// The key that encrypted it is not in the ring.
     #[error("it is encrypted with another key")]
     UnknownKey,
-    /// It was changed, or belongs to another object.
+    /// The value was changed, or belongs to another object.
     #[error("it was changed in the store")]
     Altered,
 }
@@ -350,12 +350,7 @@ pub async fn reencrypt(store: &dyn Store, keyring: &Keyring, prefixes: &[&str]) 
     Ok(result)
 }
 
-async fn reencrypt_value(
-    store: &dyn Store,
-    keyring: &Keyring,
-    item: KeyValue,
-    result: &mut Reencrypted,
-) -> Result<()> {
+async fn reencrypt_value(store: &dyn Store, keyring: &Keyring, item: KeyValue, result: &mut Reencrypted) -> Result<()> {
     let mut item = Some(item);
     while let Some(KeyValue { key, value, modified, .. }) = item.take() {
         if keyring.is_current(&value) {
@@ -451,7 +446,10 @@ mod tests {
         assert!(matches!(refused, Outcome::Refused { found, .. } if found[0].is_some()));
         assert_eq!(view.damage().count(), 1);
         view.commit(put("/secrets/n/a", "new")).await.expect("committed");
-        assert_eq!((value(&view, "/secrets/n/a").await.expect("read").as_deref(), view.damage().count()), (Some("new"), 0));
+        assert_eq!(
+            (value(&view, "/secrets/n/a").await.expect("read").as_deref(), view.damage().count()),
+            (Some("new"), 0)
+        );
     }
 
     #[tokio::test]

@@ -425,7 +425,9 @@ fn secret_fault(
             );
             ("SecretForbidden", message)
         }
-        SecretFault::Unread => ("NotReported", format!("instances of Router {router} have not read {secret}: {details}")),
+        SecretFault::Unread => {
+            ("NotReported", format!("instances of Router {router} have not read {secret}: {details}"))
+        }
         SecretFault::WrongType => ("SecretWrongType", format!("{secret} cannot be used: {details}")),
         SecretFault::TooLarge => ("SecretTooLarge", format!("{secret} cannot be used: {details}")),
         SecretFault::Invalid => ("SecretInvalid", format!("{secret} cannot be used: {details}")),
@@ -624,14 +626,20 @@ mod tests {
         }
     }
 
-    /// A Route with a Secret needs the certificate of that Secret, and its faults say what to do. The earlier certificate may be in use.
+    /// A Route with a Secret needs the certificate of that Secret, and the messages have what to do. The earlier certificate may be in use.
     #[test]
     fn the_certificate_of_a_secret() {
         let good = "shop.example shop.example -1 1";
         let wildcard = "*.example *.example -1 1 -";
         for (entries, expected) in [
-            (vec![format!("{good} web-tls=")], "True CertificateValid: every live instance of Router s1 has a certificate for shop.example"),
-            (vec![format!("{good} other-tls=")], "False SecretNotUsed: spec.tls.secretName: instances of Router s1 do not use the Secret web-tls"),
+            (
+                vec![format!("{good} web-tls=")],
+                "True CertificateValid: every live instance of Router s1 has a certificate for shop.example",
+            ),
+            (
+                vec![format!("{good} other-tls=")],
+                "False SecretNotUsed: spec.tls.secretName: instances of Router s1 do not use the Secret web-tls",
+            ),
             (vec![format!("{good} -")], "False SecretNotUsed"),
             (vec![wildcard.to_owned()], "False SecretNotUsed"),
             (
@@ -655,7 +663,10 @@ mod tests {
                 "False KeyMismatch: spec.tls.secretName: Secret web-tls of namespace shop cannot be used: the private key does not belong \
                  to the certificate: 192.0.2.1; the earlier",
             ),
-            (vec!["shop.example - - - web-tls=Expired:x".to_owned()], "False Expired: spec.tls.secretName: Secret web-tls"),
+            (
+                vec!["shop.example - - - web-tls=Expired:x".to_owned()],
+                "False Expired: spec.tls.secretName: Secret web-tls",
+            ),
             (vec!["shop.example - - - web-tls=NotYetValid:x".to_owned()], "False NotYetValid: spec.tls.secretName: "),
             (vec!["shop.example - - - web-tls=NameMismatch:x".to_owned()], "False NameMismatch: spec.tls.secretName: "),
             (vec!["shop.example - - - web-tls=WrongType:x".to_owned()], "False SecretWrongType: spec.tls.secretName: "),
@@ -665,7 +676,10 @@ mod tests {
             // A reason of a later version.
             (vec!["shop.example - - - web-tls=Revoked:x".to_owned()], "Unknown NotReported: spec.tls.secretName: "),
             // The one in use has expired.
-            (vec!["shop.example shop.example -2 -1 web-tls=".to_owned()], "False Expired: the certificate of instances of Router s1"),
+            (
+                vec!["shop.example shop.example -2 -1 web-tls=".to_owned()],
+                "False Expired: the certificate of instances of Router s1",
+            ),
             // The report has no room for it.
             (vec!["shop.example - - - -".to_owned()], "Unknown NotReported"),
         ] {

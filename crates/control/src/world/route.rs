@@ -140,7 +140,12 @@ impl RouteInfo {
                 .map_or_else(NamesDigest::default, |status| NamesDigest::new(&status.names, &status.former_names)),
             has_wrong_main_names: bound.is_some_and(|status| !has_main_names(route.spec.host.as_deref(), status)),
             tls_name: tls_name(route),
-            tls_secret: route.spec.tls.as_ref().filter(|tls| tls.ends_at_router()).and_then(|tls| text(&tls.secret_name)),
+            tls_secret: route
+                .spec
+                .tls
+                .as_ref()
+                .filter(|tls| tls.ends_at_router())
+                .and_then(|tls| text(&tls.secret_name)),
             conditions: Conditions::new(route),
             host,
         }
