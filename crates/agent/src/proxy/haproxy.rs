@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::isolation::{Confinement, Isolation, account, admit};
 use super::{
-    Applied, CHECK_TIMEOUT, Check, PAUSE, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read,
-    remove_certificates, run, run_check, start, write_file, write_files,
+    Applied, CHECK_TIMEOUT, CHECKED, Check, PAUSE, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read,
+    remove_certificates, remove_check, run, run_check, start, write_file, write_files,
 };
 use crate::render::haproxy::{CONFIG, Command, DESCRIPTORS_MAX, LOG_SOCKET, Layout, WORKER_SOCKET};
 use crate::render::{AUTHORITIES, DEFAULT_CERTIFICATE, Settings};
@@ -204,6 +204,7 @@ impl Haproxy {
         let mut rejected = std::mem::take(&mut self.rejected);
         let accepted = rejected.search(site, self).await;
         self.rejected = rejected;
+        remove_check(&self.directory);
         let layout = Layout::new(&accepted?, &self.settings);
         write_files(&self.directory, &self.files(&layout)?)?;
         if self.is_running() {
@@ -277,7 +278,7 @@ impl Haproxy {
 #[async_trait]
 impl Check for Haproxy {
     async fn check(&self, site: &Site) -> Result<(), ProxyError> {
-        let directory = self.directory.join("check");
+        let directory = self.directory.join(CHECKED);
         write_files(&directory, &self.files(&Layout::new(site, &self.settings))?)?;
         let mut command = Process::new(&self.program);
         command.args(["-c", "-f", CONFIG]).current_dir(&directory).stdin(Stdio::null());

@@ -4,9 +4,9 @@
 //! MAGIC(8) key id(8) salt(32) AES-256-GCM ciphertext, tag(16)
 //! ```
 //!
-//! Each value has a key of its own: HKDF-SHA-256 of a key of the [`Keyring`] and 32 random octets. So no nonce is used twice with a key,
-//! The associated data is the key of the value (group, kind, namespace, and name), so that values
-//! cannot be exchanged in the store. The UID is inside the ciphertext.
+//! Each value has a key of its own: HKDF-SHA-256 of a key of the [`Keyring`] and 32 random octets. So no nonce is used twice with a
+//! key. The associated data is the key of the value (group, kind, namespace, and name), so that values cannot be exchanged in the store. The
+//! UID is inside the ciphertext.
 //!
 //! A value that no key of the ring decrypts is [damaged](super::Damaged): it exists, is neither served nor overwritten unread, and can be
 //! deleted. That includes a value in plain text, which another program has written. Backups take values from the store below, so they
