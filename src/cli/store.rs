@@ -1,6 +1,6 @@
 //! `signpost store`: moves the objects from a file to etcd, or back, and replaces the key that encrypts Secrets.
 
-mod rotate_key;
+mod rekey;
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -43,13 +43,13 @@ pub(super) fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(migrate)
-        .subcommand(rotate_key::command())
+        .subcommand(rekey::command())
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     match matches.subcommand() {
         Some(("migrate", matches)) => migrate(matches),
-        Some(("rotate-key", matches)) => rotate_key::run(matches),
+        Some(("rekey", matches)) => rekey::run(matches),
         _ => Ok(Exit::Usage),
     }
 }

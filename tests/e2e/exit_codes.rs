@@ -53,7 +53,7 @@ fn calls() -> Vec<Call> {
 /// runs until it is stopped (`agent`), a request needs one (`curl`), a cluster has the objects of `sources`, moving between stores needs
 /// etcd (`etcd`), and a new key a stopped server with Secrets (`certificates`).
 const SUCCEED_ELSEWHERE: [&str; 8] =
-    ["hold approve", "hold reject", "doctor", "agent", "curl", "sources", "store migrate", "store rotate-key"];
+    ["hold approve", "hold reject", "doctor", "agent", "curl", "sources", "store migrate", "store rekey"];
 /// The commands that `kubectl` covers.
 const KUBECTL_COVERS: [&str; 4] = ["routes", "routers", "events", "wait"];
 

@@ -1,4 +1,4 @@
-//! `signpost store rotate-key`: replaces the key that encrypts Secrets and the files that API servers share.
+//! `signpost store rekey`: replaces the key that encrypts Secrets and the files that API servers share.
 //!
 //! The new key is in the file before any value has it, and a former key until no value has it. So a rotation that ends at any point leaves
 //! everything readable, and can be repeated.
@@ -26,7 +26,7 @@ pub(super) fn command() -> Command {
         let others = phases.into_iter().filter(|other| *other != phase.get_id().as_str());
         phase.conflicts_with_all(others.collect::<Vec<_>>())
     });
-    Command::new("rotate-key")
+    Command::new("rekey")
         .about("Replace the key that encrypts Secrets")
         .after_help(
             "Without an option, the command adds a new key to <data-dir>/encryption.key, and encrypts all Secrets with it; the \
