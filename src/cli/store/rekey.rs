@@ -23,8 +23,8 @@ pub(super) fn command() -> Command {
         .help("Encrypt with the first key of the file, and then remove the other keys from the file");
     let phases = ["prepare", "use-prepared", "remove-former"];
     let phases = [prepare, use_prepared, remove_former].map(|phase| {
-        let others = phases.into_iter().filter(|other| *other != phase.get_id().as_str());
-        phase.conflicts_with_all(others.collect::<Vec<_>>())
+        let others: Vec<&str> = phases.into_iter().filter(|other| *other != phase.get_id().as_str()).collect();
+        phase.conflicts_with_all(others)
     });
     Command::new("rekey")
         .about("Replace the key that encrypts Secrets")
