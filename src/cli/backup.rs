@@ -22,18 +22,21 @@ use super::{Error, Exit, Outcome, confirm, note, progress, serve, switch};
 
 use crate::config::{self, Engine, Settings};
 use crate::daemon::data_dir::STATE;
+use crate::daemon::encryption_key::{self, EncryptionKey};
 use crate::daemon::restored;
 use signpost_api::kinds::route_binding::ROUTE_BINDING;
 use signpost_api::kinds::router::ROUTER;
+use signpost_api::kinds::secret::SECRET;
 use signpost_apiserver::store::backup::{self, RestoreError, Summary};
 use signpost_apiserver::store::embedded::{Embedded, FILE_NAME, OpenError, Options};
+use signpost_apiserver::store::encrypted::Keyring;
 #[cfg(feature = "etcd")]
 use signpost_apiserver::store::etcd::Etcd;
 use signpost_apiserver::store::{Key, KeyValue};
 use signpost_control::name_server::last_known_good::served_objects;
 
-/// The time limit of a backup over the API.
-const LIMIT: Duration = Duration::from_secs(3_600);
+/// The time limit of a backup over the API, and of other work on a whole store.
+pub(super) const LIMIT: Duration = Duration::from_secs(3_600);
 
 pub(super) fn command() -> Command {
     let file = file_argument().help("The file to write, with mode 0600; with --check, the backup to check");
@@ -47,8 +50,8 @@ pub(super) fn command() -> Command {
         .after_help(
             "If <data-dir> holds a store that no process uses, the command reads that store. Otherwise it reads from \
              the API, which requires an administrator. The backup is a consistent snapshot. The command verifies it \
-             before it replaces FILE. A backup contains no keys and no tokens: also keep <data-dir>/pki and the \
-             kubeconfigs. The command skips damaged objects and lists them. Exit codes: 0 written (or valid), 1 \
+             before it replaces FILE. A backup contains no keys and no tokens, and Secrets are encrypted: also keep \
+             <data-dir>/encryption.key, <data-dir>/pki and the kubeconfigs. The command skips damaged objects and lists them. Exit codes: 0 written (or valid), 1 \
              failed, or damaged objects were skipped, 2 invalid usage.",
         )
         .arg(file)
@@ -69,7 +72,8 @@ pub(super) fn restore_command() -> Command {
              first). Its other files, such as pki/, stay. Revisions continue 1,000,000,000 above those of the backup, \
              so that clients list again. In etcd, no object may exist below <etcd.prefix>, and revisions are new: stop \
              the API servers first. In both stores, the serials of zones continue after all serials used since the \
-             backup. The command verifies the whole backup before it writes anything. If <data-dir> has the state of a \
+             backup. The command verifies the whole backup before it writes anything, and lists the Secrets that no key \
+             in <data-dir>/encryption.key decrypts. If <data-dir> has the state of a \
              name server, the command lists the objects that this server still serves and that the backup does not \
              have, and prompts for confirmation on a terminal. Exit codes: 0 restored, 1 not \
              restored, 2 invalid usage.",
@@ -90,6 +94,7 @@ pub(super) const STORE_KEYS: &[&str] = &[
     "etcd.key",
     "etcd.user",
     "etcd.password-file",
+    "etcd.encryption-key",
 ];
 
 fn file_argument() -> Arg {
@@ -122,7 +127,11 @@ pub(super) fn run_restore(matches: &ArgMatches) -> Outcome {
     let settings = config::read(&serve::places(matches))?;
     let file = matches.get_one::<PathBuf>("file").expect("clap demands it");
     let mut left_out = Missing::served_by(&settings)?;
-    let summary = check_each(file, |item| left_out.is_in_backup(&item.key))?;
+    let mut undecryptable = Undecryptable::with_key_of(&settings)?;
+    let summary = check_each(file, |item| {
+        left_out.is_in_backup(&item.key);
+        undecryptable.check(&item);
+    })?;
     if let Some(missing) = left_out.text() {
         note(format_args!("{missing}"));
         if confirm::asks(matches) {
@@ -131,6 +140,10 @@ pub(super) fn run_restore(matches: &ArgMatches) -> Outcome {
     }
     let mut report = Report::new(file, &summary);
     report.missing = left_out.names().collect();
+    if let Some(text) = undecryptable.text() {
+        note(format_args!("{text}"));
+    }
+    report.undecryptable = undecryptable.names;
     report.first_revision = Some(restore(&settings, settings.store, file, &summary)?);
     match settings.store {
         Engine::File => report.data_dir = Some(settings.data_dir.display().to_string()),
@@ -200,6 +213,44 @@ impl Missing {
                  holds those that exceed the deletion hold until they exist again or \"signpost hold approve\", and \
                  stops serving the others",
                 names.join(", ")
+            )
+        })
+    }
+}
+
+/// The Secrets of a backup that the encryption key of the configuration does not decrypt.
+struct Undecryptable {
+    path: PathBuf,
+    /// `None`: there is no key.
+    keyring: Option<Keyring>,
+    /// `namespace/name` of each.
+    names: Vec<String>,
+}
+
+impl Undecryptable {
+    fn with_key_of(settings: &Settings) -> Result<Self, String> {
+        let path = encryption_key::path(settings);
+        let key = EncryptionKey::read(&path).map_err(|error| error.to_string())?;
+        Ok(Undecryptable { path, keyring: key.map(|key| Keyring::new(&key.keys)), names: Vec::new() })
+    }
+
+    fn check(&mut self, item: &KeyValue) {
+        let Some(name) = item.key.0.strip_prefix(SECRET.key_prefix) else { return };
+        let opened = self.keyring.as_ref().is_some_and(|keyring| keyring.open(&item.key, &item.value).is_ok());
+        if !opened {
+            self.names.push(name.to_owned());
+        }
+    }
+
+    /// Returns the consequence for an operator; `None` if the key decrypts all.
+    fn text(&self) -> Option<String> {
+        let count = self.names.len();
+        (count > 0).then(|| {
+            let (path, names) = (self.path.display(), self.names[..count.min(MISSING_SHOWN)].join(", "));
+            let more = if count > MISSING_SHOWN { ", …" } else { "" };
+            format!(
+                "no key in {path} decrypts {count} Secret(s): {names}{more}; they are restored, but not served until you \
+                 add the platform's former encryption.key to that file and restart the API servers"
             )
         })
     }
@@ -344,6 +395,9 @@ struct Report {
     /// The objects that the name server of the data directory still serves, and that are not in the restored backup.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing: Vec<String>,
+    /// The Secrets that no key decrypts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    undecryptable: Vec<String>,
 }
 
 impl Report {
@@ -357,6 +411,7 @@ impl Report {
             etcd_prefix: None,
             first_revision: None,
             missing: Vec::new(),
+            undecryptable: Vec::new(),
         }
     }
 

@@ -73,6 +73,7 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
             "signpost store migrate --from etcd --to file --etcd-endpoints https://192.0.2.20:2379",
         ],
     ),
+    ("store rekey", ["signpost store rekey", "signpost store rekey --remove-former"]),
     ("crds", ["signpost crds --domain apps.example.com", "signpost crds"]),
     ("completion", ["signpost completion bash", "signpost completion fish"]),
     ("man", ["signpost man", "signpost man --dir /usr/local/share/man/man1"]),

@@ -1,4 +1,6 @@
-//! `signpost store migrate`: moves the objects from a file to etcd, or back.
+//! `signpost store`: moves the objects from a file to etcd, or back, and replaces the key that encrypts Secrets.
+
+mod rekey;
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -41,11 +43,13 @@ pub(super) fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(migrate)
+        .subcommand(rekey::command())
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     match matches.subcommand() {
         Some(("migrate", matches)) => migrate(matches),
+        Some(("rekey", matches)) => rekey::run(matches),
         _ => Ok(Exit::Usage),
     }
 }

@@ -126,9 +126,9 @@ settings! {
         user: Option<String> = text("NAME", 1..=256), unset("none");
         /// A file with the password of `user`.
         password_file: Option<PathBuf> = path("FILE"), unset("none");
-        /// The file with the key that encrypts the secrets that API servers share in etcd: the private key of their
-        /// CA, tokens and users. The first API server creates it; copy it to the others before their first start. Each line
-        /// is a key, 32 octets in Base64: the first encrypts, all decrypt.
+        /// The file with the key that encrypts Secrets at rest, in any store, and the secrets that API servers share in etcd:
+        /// the private key of their CA, tokens and users. The first API server creates it; copy it to the others before their
+        /// first start. Each line is a key, 32 octets in Base64: the first encrypts, all decrypt.
         encryption_key: Option<PathBuf> = path("FILE"), unset("<data-dir>/encryption.key");
         /// The time to keep old revisions, so that watches can resume. API servers compact etcd's history beyond it, as
         /// kube-apiserver does. `0s`: they do not; configure etcd to do it.

@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use super::Error;
 use super::access::{Access, NAME_SERVER_KUBECONFIG};
 use super::data_dir::DataDir;
+use super::encryption_key::{self, EncryptionKey};
 use super::handover;
 use super::maintenance;
 use super::platform;
@@ -25,7 +26,8 @@ use signpost_api::kinds::{PlatformConfig, server_settings};
 use signpost_apiserver::ApiServer;
 use signpost_apiserver::audit::Audit;
 use signpost_apiserver::audit::log::Log;
-use signpost_apiserver::store::Damage;
+use signpost_apiserver::store::encrypted::{Encrypted, Keyring};
+use signpost_apiserver::store::{Damage, Store};
 use signpost_control::client;
 use signpost_control::compiler::{self, ShardView};
 use signpost_runtime::httpd::{self, ConnectionSlots};
@@ -68,8 +70,13 @@ impl Api {
             None => Engine::open_file(data_dir, check).await?,
         };
         engine.attend(settings, admin, tasks);
-        let store = engine.objects();
-        let server = ApiServer::new(store.clone(), server_settings(platform_config(settings), access.authenticator()));
+        let served = server_settings(platform_config(settings), access.authenticator());
+        let key = EncryptionKey::read_or_create(&encryption_key::path(settings))?;
+        let keyring = Arc::new(Keyring::new(&key.keys));
+        let following = encryption_key::follow(key.path, keyring.clone(), tasks.stop_token());
+        tasks.spawn("encryption key", following);
+        let store: Arc<dyn Store> = Arc::new(Encrypted::new(engine.objects(), keyring, served.kinds.secret_prefixes()));
+        let server = ApiServer::new(store.clone(), served);
         server.back_up_with(engine.backups());
         if let Some(audit) = &audit {
             server.audit_to(audit.clone());

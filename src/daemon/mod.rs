@@ -14,6 +14,7 @@ pub mod data_dir;
 pub mod demo;
 pub mod dns;
 pub mod dns_metrics;
+pub mod encryption_key;
 pub mod engine;
 #[cfg(feature = "etcd")]
 pub mod etcd;
@@ -100,6 +101,8 @@ pub enum Error {
     #[cfg(feature = "etcd")]
     #[error("etcd: {0}")]
     Etcd(String),
+    #[error("{0}")]
+    EncryptionKey(String),
     #[error("certificates: {0}")]
     Tls(#[from] tls::Error),
     #[error("cannot open the audit log {}: {source} (--audit-log, or --audit-policy off)", path.display())]

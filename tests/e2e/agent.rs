@@ -16,7 +16,7 @@ use signpost_testing::program;
 use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, dig, eventually, free_address, until};
 use signpost_types::instance::AGENT_NAMESPACE;
 
-const DOMAIN: [&str; 4] = ["--domain", "example.org", "--nameserver", "ns1.example.org=192.0.2.53"];
+pub const DOMAIN: [&str; 4] = ["--domain", "example.org", "--nameserver", "ns1.example.org=192.0.2.53"];
 const NAME: &str = "web-shop.shard1.example.org";
 /// The pause between two requests of the client that never stops.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -103,6 +103,13 @@ impl Agent {
     /// Kills the agent. Its proxy continues to serve.
     pub fn kill(&mut self) {
         self.process.take().expect("it runs").kill();
+    }
+
+    /// Kills the proxy that a killed agent has left, and waits for its end.
+    pub fn kill_proxy(&self) {
+        let id = std::fs::read_to_string(self.proxy_id_file()).expect("it runs");
+        assert!(Command::new("kill").args(["-KILL", id.trim()]).status().expect("kill runs").success());
+        eventually("the proxy ends", || self.get(NAME).is_none().then_some(()));
     }
 
     pub fn start(&mut self) {

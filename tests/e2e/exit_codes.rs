@@ -50,10 +50,10 @@ fn calls() -> Vec<Call> {
 }
 
 /// The commands whose codes are elsewhere: a decision needs a hold (`hold`), a resolver's way needs name servers (`doctor`), an agent
-/// runs until it is stopped (`agent`), a request needs one (`curl`), a cluster has the objects of `sources`, and moving between stores needs
-/// etcd (`etcd`).
-const SUCCEED_ELSEWHERE: [&str; 7] =
-    ["hold approve", "hold reject", "doctor", "agent", "curl", "sources", "store migrate"];
+/// runs until it is stopped (`agent`), a request needs one (`curl`), a cluster has the objects of `sources`, moving between stores needs
+/// etcd (`etcd`), and a new key a stopped server with Secrets (`certificates`).
+const SUCCEED_ELSEWHERE: [&str; 8] =
+    ["hold approve", "hold reject", "doctor", "agent", "curl", "sources", "store migrate", "store rekey"];
 /// The commands that `kubectl` covers.
 const KUBECTL_COVERS: [&str; 4] = ["routes", "routers", "events", "wait"];
 

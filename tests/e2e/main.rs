@@ -9,6 +9,7 @@ mod api_servers;
 mod backends;
 mod bad_input;
 mod called;
+mod certificates;
 mod commands;
 mod curl;
 mod damage;

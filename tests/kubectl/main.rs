@@ -30,7 +30,20 @@ macro_rules! transcripts {
     )*};
 }
 
-transcripts!(apply, delete, discovery, events, change, read, refused, rights, server_side_apply, services, watch);
+transcripts!(
+    apply,
+    delete,
+    discovery,
+    events,
+    change,
+    read,
+    refused,
+    rights,
+    secrets,
+    server_side_apply,
+    services,
+    watch
+);
 
 #[test]
 fn every_transcript_is_played() {

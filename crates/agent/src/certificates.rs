@@ -49,6 +49,7 @@ impl Directory {
             host: host.to_string(),
             served: self.good.get(host).map(|(_, served)| served.clone()),
             fault: self.faults.get(host).cloned(),
+            secret: None,
         };
         hosts.map(|host| (host.clone(), report(host))).collect()
     }

@@ -31,3 +31,5 @@ mod follow;
 mod last_site;
 
 mod certificates;
+
+mod secrets;

@@ -12,6 +12,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{Error, InconsistentKeys};
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+use x509_parser::public_key::PublicKey;
 
 /// The labels of blocks with a private key.
 const KEY_LABELS: [&str; 3] = ["PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY"];
@@ -37,7 +38,25 @@ pub enum PemError {
     Key,
     #[error("the private key does not belong to the certificate")]
     Mismatch,
+    #[error(
+        "a certificate has a signature or key that is too weak or too expensive; use RSA with 2048 to 4096 bits, or ECDSA, and SHA-256 or better"
+    )]
+    Strength,
 }
+
+/// The algorithms of signatures (RFC 8017, RFC 5758, RFC 8410) that proxies accept, with SHA-256 or better.
+const SIGNATURES: [&str; 8] = [
+    "1.2.840.113549.1.1.10",
+    "1.2.840.113549.1.1.11",
+    "1.2.840.113549.1.1.12",
+    "1.2.840.113549.1.1.13",
+    "1.2.840.10045.4.3.2",
+    "1.2.840.10045.4.3.3",
+    "1.2.840.10045.4.3.4",
+    "1.3.101.112",
+];
+/// The lengths of RSA keys. A handshake with 8192 bits takes the router eight times as long as one with 4096.
+const RSA_BITS: std::ops::RangeInclusive<usize> = 2_048..=4_096;
 
 impl KeyPair {
     /// Returns the blocks of a text. They are not decoded.
@@ -54,6 +73,41 @@ impl KeyPair {
             return Err(PemError::NoCertificate);
         }
         Ok(KeyPair { chain, key: key.ok_or(PemError::NoKey)? })
+    }
+
+    /// Returns the blocks of a text with certificates and of one with a key.
+    pub fn of(chain: &str, key: &str) -> Result<KeyPair, PemError> {
+        let only = |text: &str, is_wanted: fn(&str) -> bool| -> Vec<String> {
+            blocks(text).into_iter().filter(|(label, _)| is_wanted(label)).map(|(_, block)| block).collect()
+        };
+        let chain = only(chain, |label| label == "CERTIFICATE").concat();
+        if chain.is_empty() {
+            return Err(PemError::NoCertificate);
+        }
+        let key = only(key, |label| KEY_LABELS.contains(&label)).into_iter().next().ok_or(PemError::NoKey)?;
+        Ok(KeyPair { chain, key })
+    }
+
+    /// Checks that proxies accept the certificates, and that a handshake costs them no more than usual. For certificates of tenants: one that a
+    /// proxy rejects costs it a reload.
+    pub fn check_strength(&self) -> Result<(), PemError> {
+        for der in CertificateDer::pem_slice_iter(self.chain.as_bytes()) {
+            let der = der.map_err(|_| PemError::Certificate)?;
+            let (_, certificate) = X509Certificate::from_der(&der).map_err(|_| PemError::Certificate)?;
+            // Clients do not verify the signature of a root.
+            let is_root = certificate.issuer() == certificate.subject();
+            let algorithm = certificate.signature_algorithm.algorithm.to_id_string();
+            let is_strong = is_root || SIGNATURES.contains(&algorithm.as_str());
+            let is_fast = match certificate.public_key().parsed() {
+                Ok(PublicKey::RSA(key)) => RSA_BITS.contains(&key.key_size()),
+                Ok(_) => true,
+                Err(_) => false,
+            };
+            if !is_strong || !is_fast {
+                return Err(PemError::Strength);
+            }
+        }
+        Ok(())
     }
 
     /// Checks that every certificate and the key are whole, and belong together. Returns what clients see of the certificate.
@@ -98,11 +152,15 @@ fn blocks(text: &str) -> Vec<(&str, String)> {
         let is_base64 = line.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
         open = match (begin, end, open) {
             (Some(label), ..) => Some((label, format!("{line}\n"))),
-            (_, Some(label), Some((begun, block))) if begun == label => {
-                blocks.push((label, format!("{block}{line}\n")));
+            (_, Some(label), Some((begun, mut block))) if begun == label => {
+                block.extend([line, "\n"]);
+                blocks.push((label, block));
                 None
             }
-            (None, None, Some((label, block))) if is_base64 => Some((label, format!("{block}{line}\n"))),
+            (None, None, Some((label, mut block))) if is_base64 => {
+                block.extend([line, "\n"]);
+                Some((label, block))
+            }
             _ => None,
         };
     }
@@ -141,6 +199,29 @@ mod tests {
             let found = KeyPair::split(&text).and_then(|pair| pair.check());
             assert_eq!(found.map(|served| assert_eq!(served.names, ["a.example"])), expected, "{text}");
         }
+    }
+
+    /// A text with very many short lines, each of which would otherwise copy those before it: minutes of work.
+    #[test]
+    fn many_lines_are_read_once() {
+        let bomb = format!("-----BEGIN CERTIFICATE-----\n{}", "A\n".repeat(1 << 19));
+        assert_eq!(KeyPair::split(&bomb), Err(PemError::NoCertificate));
+        let ended = format!("{bomb}-----END CERTIFICATE-----\n");
+        assert_eq!(KeyPair::of(&ended, &ended), Err(PemError::NoKey));
+    }
+
+    #[test]
+    fn weak_certificates_of_tenants() {
+        let (certificate, key) = pem("a.example");
+        assert_eq!(KeyPair::of(&certificate, &key).and_then(|pair| pair.check_strength()), Ok(()));
+        // The key of a text with both is not taken from the certificate's.
+        assert_eq!(
+            KeyPair::of(&format!("{key}{certificate}"), &key).map(|pair| pair.chain),
+            Ok(certificate.replace("\r\n", "\n"))
+        );
+        assert_eq!(KeyPair::of(&certificate, &certificate), Err(PemError::NoKey));
+        let other = KeyPair { chain: include_str!("pem/rsa1024-sha1.pem").to_owned(), key };
+        assert_eq!(other.check_strength(), Err(PemError::Strength));
     }
 
     #[test]

@@ -132,6 +132,8 @@ pub struct Resolver {
     /// The maxima of the Routes' settings.
     maxima: Option<TrafficMaxima>,
     faults: HashMap<RouteKey, BTreeSet<(Reason, String)>>,
+    /// The Secrets with the certificates of hosts.
+    secrets: Arc<BTreeMap<Host, Key>>,
     site: Arc<Site>,
 }
 
@@ -171,6 +173,7 @@ impl Resolver {
             is_stale: false,
             maxima: None,
             faults: HashMap::new(),
+            secrets: Arc::default(),
             site: Arc::default(),
         }
     }
@@ -198,6 +201,12 @@ impl Resolver {
 
     pub fn site(&self) -> &Arc<Site> {
         &self.site
+    }
+
+    /// Returns the Secrets with the certificates of hosts: of a host with several paths, that of the Route with the shortest one that
+    /// names a Secret.
+    pub fn secrets(&self) -> &Arc<BTreeMap<Host, Key>> {
+        &self.secrets
     }
 
     /// Replaces the certificates of the Site.
@@ -372,6 +381,14 @@ impl Resolver {
         let winners: Paths = winners.collect();
         let claimants = claims.values().flatten().map(|claim| claim.route.clone()).collect();
         let has_changed = self.site.hosts.get(host) != Some(&winners);
+        let secret = winners.values().find_map(|route| secret_of(self.routes.get(route)?));
+        if self.secrets.get(host) != secret.as_ref() {
+            let secrets = Arc::make_mut(&mut self.secrets);
+            match secret {
+                Some(secret) => _ = secrets.insert(host.clone(), secret),
+                None => _ = secrets.remove(host),
+            }
+        }
         if has_changed {
             let hosts = &mut Arc::make_mut(&mut self.site).hosts;
             match winners.is_empty() {
@@ -409,6 +426,13 @@ impl Resolver {
         }
         new
     }
+}
+
+/// Returns the Secret of a Route that needs a certificate here. It is in the Route's namespace.
+fn secret_of(route: &Arc<Route>) -> Option<Key> {
+    let tls = route.spec.tls.as_ref().filter(|tls| tls.ends_at_router())?;
+    let name = tls.secret_name.as_ref().filter(|name| !name.is_empty() && !name.contains('/'))?;
+    Some((route.metadata.namespace.clone()?, name.clone()))
 }
 
 /// Returns the settings of a Router, without texts that are not networks.

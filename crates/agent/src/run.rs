@@ -19,7 +19,7 @@ use kube::api::Api;
 use kube::core::DeserializeGuard;
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use signpost_types::instance::{CertificateReport, CertificatesReport};
+use signpost_types::instance::{CertificateReport, CertificatesReport, SecretFault};
 use signpost_types::traffic::ANNOTATIONS;
 use signpost_types::v1alpha1::route::Route;
 use signpost_types::v1alpha1::route_binding::RouteBinding;
@@ -40,7 +40,8 @@ use crate::listeners::Listeners;
 use crate::pending::PendingChanges;
 use crate::proxy::{Applied, Fault, Proxy, ProxyError};
 use crate::resolve::{Limits, Objects, Refused, Resolver, RouteFault, is_served};
-use crate::site::{Changes, Host, Part, RouteKey, Site};
+use crate::secrets::Secrets;
+use crate::site::{Certificate, Changes, Host, Part, RouteKey, Site};
 use crate::traffic::access_log::{AccessLog, Output};
 use crate::traffic::{INTERVAL, Meter, PAUSE_FACTOR, Traffic};
 
@@ -51,6 +52,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_mi
 const TICK: Duration = Duration::from_secs(1);
 /// The time for a connection to the proxy.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The longest wait of an agent that starts for the Secrets of its Routes, so that it serves their certificates from its first connection.
+const SECRETS_WAIT: Duration = Duration::from_secs(5);
 /// The file of the access log, in the directory of the agent.
 const ACCESS_LOG: &str = "access.log";
 /// The most faults that the log shows of one change.
@@ -86,6 +89,11 @@ pub struct Agent {
     slices: Arc<Followed<EndpointSlice>>,
     routers: Arc<Followed<Router>>,
     directory: Option<Directory>,
+    /// The certificates in the directory.
+    files: BTreeMap<Host, Certificate>,
+    secrets: Arc<Secrets>,
+    /// The end of the wait for Secrets at the start.
+    secrets_by: Option<Instant>,
     listeners: Listeners,
     resolver: Resolver,
     /// The changes of the resolver's Site that the proxy does not serve yet.
@@ -168,6 +176,9 @@ impl Agent {
             })),
             routers: Arc::new(Followed::new(|_: &mut Router| true)),
             directory: settings.certificates.clone().map(Directory::new),
+            files: BTreeMap::new(),
+            secrets: Arc::new(Secrets::new(&settings.directory)),
+            secrets_by: None,
             listeners: Listeners::new(settings.listeners.clone()),
             resolver: Resolver::new(&router, settings.refused.clone(), settings.limits),
             pending: PendingChanges::default(),
@@ -218,6 +229,7 @@ impl Agent {
     /// closes its listeners and lets connections finish. Errors are logged, and the agent tries again.
     pub async fn run(mut self, client: Client, stopping: impl Future<Output = ()>, left: impl Future<Output = ()>) {
         self.reload_certificates();
+        self.merge_certificates();
         self.listeners.read_local();
         self.restore().await;
         let changed = Arc::new(Notify::new());
@@ -228,6 +240,9 @@ impl Agent {
             spawn_follower(&self.slices, &client, &changed),
             spawn_follower(&self.routers, &client, &changed),
         ];
+        let secrets_changed = Arc::new(Notify::new());
+        let reading = self.secrets.clone().follow(client.clone(), secrets_changed.clone());
+        let _reading = AbortOnDropHandle::new(tokio::spawn(reading));
         let lease_stop = CancellationToken::new();
         let lease = self.settings.instance.clone().keep(
             client,
@@ -250,6 +265,7 @@ impl Agent {
             tokio::select! {
                 () = &mut leaving => break,
                 () = changed.notified() => self.schedule(),
+                () = secrets_changed.notified() => self.settle_secrets(),
                 () = sleep_until(self.due.unwrap_or_else(Instant::now)), if is_idle && self.due.is_some() => self.start().await,
                 outcome = applied(&mut self.applying) => self.finish(outcome).await,
                 is_serving = probed(&mut self.probing) => self.record_probe(is_serving),
@@ -300,6 +316,20 @@ impl Agent {
             match reason.is_note() {
                 true => tracing::info!(%route, ?reason, message, "a Route is served, with a note"),
                 false => tracing::warn!(%route, ?reason, message, "a Route is not served, or is served only in part"),
+            }
+        }
+        let has_new_secrets = self.secrets.want(self.resolver.secrets()) && self.secrets.settle();
+        if has_new_secrets {
+            self.merge_certificates();
+            self.certificates = None;
+        }
+        let has_new_certificates = has_new_certificates || has_new_secrets;
+        if !self.report.borrow().is_synced && !self.secrets.is_read() {
+            let until = *self.secrets_by.get_or_insert_with(|| Instant::now() + SECRETS_WAIT);
+            if Instant::now() < until {
+                // The end of each read is a change.
+                self.due = Some(until);
+                return;
             }
         }
         self.report.send_if_modified(|report| !std::mem::replace(&mut report.is_synced, true));
@@ -359,7 +389,8 @@ impl Agent {
             // Certificates that were read meanwhile are reported with the next change.
             let has_changed = self.certificates.is_none() || self.rejected != applied.faults;
             if has_changed && !self.has_new_certificates {
-                self.certificates = Some(Arc::new(certificates(self.directory.as_ref(), &applied.faults)));
+                let report = certificates(self.directory.as_ref(), &self.secrets, &applied.faults);
+                self.certificates = Some(Arc::new(report));
             }
             self.rejected.clone_from(&applied.faults);
             // A reload is by the whole Site.
@@ -457,9 +488,10 @@ impl Agent {
     /// Starts a proxy that has ended, applies changed certificates and failed changes, and saves the last Site.
     async fn tick(&mut self) {
         if self.reload_certificates() {
-            // They do not wait for other changes.
-            (self.has_new_certificates, self.retries) = (true, true);
-            self.due = Some(Instant::now());
+            self.apply_certificates();
+        }
+        if self.secrets.is_due() {
+            self.settle_secrets();
         }
         if self.applying.is_none() {
             // Changes that are none for the proxy wait for this, so that they do not delay the report of one that is.
@@ -542,7 +574,28 @@ impl Agent {
     }
 
     fn certificate_faults(&self) -> usize {
-        self.directory.as_ref().map_or(0, Directory::faults)
+        self.directory.as_ref().map_or(0, Directory::faults) + self.secrets.faults()
+    }
+
+    /// Applies the certificates of Secrets, and reports their faults, if any has changed.
+    fn settle_secrets(&mut self) {
+        if self.secrets.settle() || !self.report.borrow().is_synced {
+            self.apply_certificates();
+        }
+    }
+
+    /// Applies changed certificates. They do not wait for other changes.
+    fn apply_certificates(&mut self) {
+        self.merge_certificates();
+        (self.has_new_certificates, self.retries) = (true, true);
+        self.due = Some(Instant::now());
+    }
+
+    /// Gives the Site the certificates of files, and of Secrets, which come first.
+    fn merge_certificates(&mut self) {
+        let mut certificates = self.files.clone();
+        certificates.extend(self.secrets.certificates());
+        self.resolver.set_certificates(certificates);
     }
 
     /// Reads the certificates if they have changed; returns whether they have.
@@ -551,7 +604,7 @@ impl Agent {
             None | Some(Ok(None)) => false,
             Some(Ok(Some(certificates))) => {
                 tracing::info!(certificates = certificates.len(), "read the certificates");
-                self.resolver.set_certificates(certificates);
+                self.files = certificates;
                 true
             }
             Some(Err(error)) => {
@@ -611,14 +664,23 @@ fn last_site(report: &watch::Sender<Report>, resolver: &Resolver) -> LastSite {
 }
 
 /// Returns the certificates that a proxy serves, which rejects some parts.
-fn certificates(directory: Option<&Directory>, rejected: &[Fault]) -> CertificatesReport {
+fn certificates(directory: Option<&Directory>, secrets: &Secrets, rejected: &[Fault]) -> CertificatesReport {
     let mut certificates: BTreeMap<Host, CertificateReport> = directory.map(Directory::report).unwrap_or_default();
+    for (host, mut report) in secrets.report() {
+        if report.served.is_none() {
+            report.served = certificates.remove(&host).and_then(|file| file.served);
+        }
+        certificates.insert(host, report);
+    }
     for fault in rejected {
         if let Part::Certificate(host) = &fault.part
             && let Some(certificate) = certificates.get_mut(host)
         {
             // Its message has names of files.
             (certificate.served, certificate.fault) = (None, Some("the proxy rejects the certificate".to_owned()));
+            if let Some(secret) = &mut certificate.secret {
+                secret.reason.get_or_insert(SecretFault::Invalid);
+            }
         }
     }
     CertificatesReport::new(certificates.into_values().collect())

@@ -5,8 +5,12 @@
 
 use signpost_apiserver::auth::rules::{ADMIN, ANY, Access, Authorizer, Decision, Grant, Role, on};
 use signpost_apiserver::error::ApiError;
+use signpost_apiserver::registry::Reader;
+
+use serde_json::Value;
 
 use crate::identity::{GROUP_TENANT_PREFIX, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER};
+use crate::kinds::route::SECRET_NAME_FIELD;
 use signpost_types::instance::{self, AGENT_NAMESPACE};
 use signpost_types::v1alpha1::{GROUP, SCHEDULER_LEASE_NAMESPACE};
 
@@ -117,7 +121,12 @@ const NAME_SERVER: Role = Role {
 
 const ROUTER_AGENT: Role = Role {
     name: "router-agent",
-    rules: &[on(READ, OURS, &["routers", "routes", "routebindings"]), on(READ, BACKEND_GROUPS, BACKENDS)],
+    rules: &[
+        on(READ, OURS, &["routers", "routes", "routebindings"]),
+        on(READ, BACKEND_GROUPS, BACKENDS),
+        // Only those that Routes of its Router name: `denies_secret`, which lists and watches do not pass.
+        on(&["get"], CORE, &["secrets"]),
+    ],
 };
 
 /// The permissions of a router agent in [`AGENT_NAMESPACE`].
@@ -146,6 +155,9 @@ const TENANT: Role = Role {
         on(READ, BACKEND_GROUPS, BACKENDS),
         on(WRITE, BACKEND_GROUPS, BACKENDS),
         on(&["deletecollection"], BACKEND_GROUPS, BACKENDS),
+        on(READ, CORE, &["secrets"]),
+        on(WRITE, CORE, &["secrets"]),
+        on(&["deletecollection"], CORE, &["secrets"]),
         on(READ, EVENTS, &["events"]),
         on(&["get"], CORE, &["namespaces"]),
     ],
@@ -160,20 +172,56 @@ const LEASES_ARE_OF_ONE_ROUTER: &str =
 const BINDINGS_ARE_THE_SCHEDULERS: &str = "only the scheduler can create or change RouteBindings, because they set the \
      status of the Route; to move a Route, run \"signpost move route\" or set its annotation signpost.dev/move-to";
 
+const SECRETS_ARE_OF_ROUTES: &str =
+    "an agent can read only Secrets that Routes of its own Router name in spec.tls.secretName";
+
+/// Returns the Routers of which an identity is an agent.
+fn routers_of(identity: &Identity) -> impl Iterator<Item = &str> {
+    identity.groups.iter().filter_map(|group| group.strip_prefix(GROUP_ROUTER_AGENT_PREFIX))
+}
+
+/// Returns whether an identity has a right for another reason than these groups.
+fn has_right_without(identity: &Identity, access: &Access<'_>, groups: impl Fn(&str) -> bool) -> bool {
+    let mut others = Identity::user(&identity.user);
+    others.groups = identity.groups.iter().filter(|group| !groups(group)).cloned().collect();
+    matches!(decide(&others, access), Decision::Allowed { .. })
+}
+
 /// Returns whether an identity has rights on Leases only as an agent, and of other Routers than that of the Lease.
 fn is_lease_of_another(identity: &Identity, lease: Option<&str>) -> bool {
-    let mut routers =
-        identity.groups.iter().filter_map(|group| group.strip_prefix(GROUP_ROUTER_AGENT_PREFIX)).peekable();
-    if routers.peek().is_none() {
+    if routers_of(identity).next().is_none() {
         return false;
     }
-    let mut others = Identity::user(&identity.user);
-    others.groups =
-        identity.groups.iter().filter(|group| !group.starts_with(GROUP_ROUTER_AGENT_PREFIX)).cloned().collect();
-    let of_others = Access::resource("update", LEASES[0], "leases", Some(AGENT_NAMESPACE), lease);
-    let is_own = |of: &str| routers.any(|router| router == of);
-    let has_other_rights = matches!(decide(&others, &of_others), Decision::Allowed { .. });
+    let access = Access::resource("update", LEASES[0], "leases", Some(AGENT_NAMESPACE), lease);
+    let has_other_rights = has_right_without(identity, &access, |group| group.starts_with(GROUP_ROUTER_AGENT_PREFIX));
+    let is_own = |of: &str| routers_of(identity).any(|router| router == of);
     !has_other_rights && !lease.and_then(instance::router_of).is_some_and(is_own)
+}
+
+/// Returns why an identity must not read a Secret, if it may read Secrets only as an agent: then a Route of the same namespace has to
+/// name it that one of the agent's Routers serves or has served.
+pub(crate) async fn denies_secret(
+    identity: &Identity,
+    namespace: &str,
+    name: &str,
+    reader: &dyn Reader,
+) -> Result<Option<&'static str>, ApiError> {
+    let is_agent = |group: &str| group == GROUP_ROUTER_AGENTS || group.starts_with(GROUP_ROUTER_AGENT_PREFIX);
+    let access = Access::resource("get", CORE[0], "secrets", Some(namespace), Some(name));
+    if !identity.groups.iter().any(|group| is_agent(group)) || has_right_without(identity, &access, is_agent) {
+        return Ok(None);
+    }
+    let is_of_all = identity.groups.iter().any(|group| group == GROUP_ROUTER_AGENTS);
+    let is_own = |router: &Value| {
+        let router = router.as_str().filter(|router| !router.is_empty());
+        router.is_some_and(|router| is_of_all || routers_of(identity).any(|own| own == router))
+    };
+    let routes = reader.selected("Route", namespace, SECRET_NAME_FIELD, name).await?;
+    let names_it = routes.iter().map(|route| &route["status"]).any(|status| {
+        let former = status["formerNames"].as_array().into_iter().flatten();
+        is_own(&status["router"]) || former.map(|former| &former["router"]).any(is_own)
+    });
+    Ok((!names_it).then_some(SECRETS_ARE_OF_ROUTES))
 }
 
 fn is_scheduler(identity: &Identity) -> bool {
@@ -342,6 +390,13 @@ mod tests {
             (tenant(), "get", "", "namespaces", None, Some("other"), false),
             (tenant(), "delete", "", "namespaces", None, Some("shop"), false),
             (tenant(), "patch", GROUP, "routes/status", Some("shop"), Some("r"), false),
+            (tenant(), "create", "", "secrets", Some("shop"), None, true),
+            (tenant(), "list", "", "secrets", Some("shop"), None, true),
+            (tenant(), "get", "", "secrets", Some("other"), Some("s"), false),
+            (tenant(), "list", "", "secrets", None, None, false),
+            (member(GROUP_ADMINS), "list", "", "secrets", None, None, true),
+            (member(GROUP_VIEWERS), "get", "", "secrets", Some("shop"), Some("s"), false),
+            (member(GROUP_VIEWERS), "list", "", "secrets", None, None, false),
             (user("guest"), "get", GROUP, "routes", Some("a"), Some("r"), false),
             (user("guest"), "create", "authorization.k8s.io", "selfsubjectaccessreviews", None, None, true),
         ]);
@@ -412,6 +467,15 @@ mod tests {
             // The name of a new object is in the body, which is not parsed yet.
             (agent(), "create", leases, "leases", Some(AGENT_NAMESPACE), None, false),
             (agent(), "create", "", "events", Some("default"), None, false),
+            (agent(), "get", "", "secrets", Some("shop"), Some("s"), true),
+            (agent(), "list", "", "secrets", Some("shop"), None, false),
+            (agent(), "watch", "", "secrets", Some("shop"), Some("s"), false),
+            (agent(), "patch", "", "secrets", Some("shop"), Some("s"), false),
+            (user(USER_SCHEDULER), "get", "", "secrets", Some("shop"), Some("s"), false),
+            (member(GROUP_SCHEDULERS), "get", "", "secrets", Some("shop"), Some("s"), false),
+            (user(USER_CONTROLLER), "list", "", "secrets", None, None, false),
+            (user(USER_NAME_SERVER), "get", "", "secrets", Some("shop"), Some("s"), false),
+            (member(GROUP_NAME_SERVERS), "list", "", "secrets", None, None, false),
             (both(), "patch", leases, "leases", Some(AGENT_NAMESPACE), Some("router-b.192-0-2-1-80"), true),
             (member(GROUP_SCHEDULERS), "move", GROUP, "routes", Some("shop"), Some("r"), false),
         ]);

@@ -1,6 +1,6 @@
 //! Request bodies in Kubernetes' protobuf, which kubectl and client-go send for built-in kinds.
 //!
-//! kubectl 1.32 and later sends Namespaces, Services, and access reviews in this format, regardless of the server's offer; typed
+//! kubectl 1.32 and later sends Namespaces, Secrets, Services, and access reviews in this format, regardless of the server's offer; typed
 //! clients in Go send Events, Leases, and DeleteOptions in it. Responses are always JSON. A body consists of four magic octets
 //! and an *envelope* with the type and the object's octets. `messages.txt` lists the messages, with field numbers from
 //! Kubernetes' `.proto` files. They are converted to the JSON that the client could have sent, so the rest of the server does not
@@ -10,11 +10,14 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use data_encoding::BASE64;
 use jiff::Timestamp;
 use prost::Message as _;
 use serde_json::{Map, Value, json};
 
-use self::Field::{AnyText, Flag, IntOrText, Labels, Many, MicroTime, NonZero, Number, One, Text, Texts, Time, True};
+use self::Field::{
+    AnyText, Flag, IntOrText, Labels, Many, MicroTime, NonZero, Number, Octets, OctetsMap, One, Text, Texts, Time, True,
+};
 use super::error::ApiError;
 
 /// The media type of such bodies.
@@ -36,6 +39,7 @@ pub fn decode(body: &[u8]) -> Result<Value, ApiError> {
     let message = match (api_version.as_str(), kind.as_str()) {
         ("v1", "Namespace") => "Namespace",
         ("v1", "Service") => "Service",
+        ("v1", "Secret") => "Secret",
         ("v1", "Event") => "CoreEvent",
         ("events.k8s.io/v1", "Event") => "NewEvent",
         ("discovery.k8s.io/v1", "EndpointSlice") => "EndpointSlice",
@@ -114,6 +118,10 @@ enum Field {
     Texts,
     /// A map of texts, of which values may be empty.
     Labels,
+    /// Octets, which JSON has in Base64.
+    Octets,
+    /// A map of texts to octets.
+    OctetsMap,
     /// A number, only written if it was set.
     Number,
     /// A number; 0 if it was not set.
@@ -141,6 +149,8 @@ impl Field {
             "any-text" => AnyText,
             "texts" => Texts,
             "labels" => Labels,
+            "octets" => Octets,
+            "octets-map" => OctetsMap,
             "number" => Number,
             "non-zero" => NonZero,
             "flag" => Flag,
@@ -192,6 +202,7 @@ fn set(fields: &mut Map<String, Value>, name: &str, field: &Field, content: Cont
     let value = match (field, content) {
         (Text, Content::Octets(octets)) => Some(text(octets)?).filter(|text| !text.is_empty()).map(Value::from),
         (AnyText, Content::Octets(octets)) => Some(text(octets)?.into()),
+        (Octets, Content::Octets(octets)) => Some(BASE64.encode(octets).into()),
         (Number, Content::Number(number)) => Some((number as i64).into()),
         (NonZero, Content::Number(number)) => Some(number as i64).filter(|number| *number != 0).map(Value::from),
         (Flag, Content::Number(number)) => Some((number != 0).into()),
@@ -221,8 +232,9 @@ fn set(fields: &mut Map<String, Value>, name: &str, field: &Field, content: Cont
             push(fields, name, item);
             return Ok(());
         }
-        (Labels, Content::Octets(octets)) => {
-            let mut entry = object(message_of("Entry"), octets)?;
+        (Labels | OctetsMap, Content::Octets(octets)) => {
+            let message = if matches!(field, Labels) { "Entry" } else { "OctetsEntry" };
+            let mut entry = object(message_of(message), octets)?;
             let [key, value] = ["key", "value"].map(|name| entry.remove(name).unwrap_or_else(|| json!("")));
             if let (Some(labels), Value::String(key)) =
                 (fields.entry(name).or_insert_with(|| json!({})).as_object_mut(), key)
@@ -323,6 +335,24 @@ mod tests {
             [&[0x0a, type_meta.len() as u8][..], type_meta, &[0x12, raw.len() as u8], &raw, b"\x1a\x00\x22\x00"]
                 .concat();
         [&MAGIC[..], &envelope].concat()
+    }
+
+    /// The body of `kubectl create secret generic`, with octets that are not text.
+    #[test]
+    fn octets_become_base64() {
+        let entry = |key: &str, value: &[u8]| part(2, [part(1, key), part(2, value)].concat());
+        let metadata = part(1, part(1, "web-tls"));
+        let secret = [
+            metadata,
+            entry("a", &[0xff, 0]),
+            entry("b", b""),
+            part(3, "Opaque"),
+            part(4, [part(1, "c"), part(2, "d")].concat()),
+            count(5, 0),
+        ];
+        let expected = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "web-tls"}, "type": "Opaque",
+            "data": {"a": "/wA=", "b": ""}, "stringData": {"c": "d"}, "immutable": false});
+        assert_eq!(decode(&body("v1", "Secret", &secret)).expect("a body"), expected);
     }
 
     #[test]

@@ -67,9 +67,49 @@ pub struct CertificateReport {
     /// The certificate; absent with a fault: the proxy has none for the host.
     #[serde(flatten)]
     pub served: Option<ServedCertificate>,
-    /// The reason why the file of the host is not used. With `served`, the proxy uses an earlier certificate.
+    /// The reason why the file or the Secret of the host is not used. With `served`, the proxy uses an earlier certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// The Secret that a Route of the host names; `None`: the certificate is from a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SecretReport>,
+}
+
+/// The Secret of a host's certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretReport {
+    /// The name of the Secret, in the namespace of the Route.
+    pub name: String,
+    /// The reason why it is not used, with `fault` as the details.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<SecretFault>,
+}
+
+/// A reason why an agent does not use a Secret, the most basic first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum SecretFault {
+    /// The agent may not read it.
+    Forbidden,
+    /// The Secret does not exist.
+    NotFound,
+    /// The type is not `kubernetes.io/tls`.
+    WrongType,
+    /// The certificate, the chain, or the key is too large, or the namespace has too many.
+    TooLarge,
+    /// The certificate or the key cannot be read, or is too weak.
+    Invalid,
+    /// The key does not belong to the certificate.
+    KeyMismatch,
+    /// The certificate is not for the host.
+    NameMismatch,
+    /// The certificate has expired.
+    Expired,
+    /// The certificate is not valid yet.
+    NotYetValid,
+    /// The agent has not read it yet, or the API does not answer. Also a reason that this version does not know.
+    #[serde(other)]
+    Unread,
 }
 
 /// The maximum size of the annotation with the access to traffic, in bytes.
@@ -122,6 +162,16 @@ pub struct ServedCertificate {
     /// The DNS names that it is for, in lower case.
     #[serde(default)]
     pub names: Vec<String>,
+}
+
+impl ServedCertificate {
+    /// Returns whether it is for a name, which is in lower case: one of its names is equal, or a wildcard for the first label
+    /// (RFC 9525 §6.3).
+    pub fn covers(&self, name: &str) -> bool {
+        let parent = name.split_once('.').map(|(_, parent)| parent);
+        let is_wildcard = |pattern: &str| pattern.strip_prefix("*.").is_some_and(|domain| parent == Some(domain));
+        self.names.iter().any(|pattern| pattern == name || is_wildcard(pattern))
+    }
 }
 
 fn is_zero(number: &usize) -> bool {
@@ -345,8 +395,13 @@ mod tests {
         let names = vec!["*.a.example".to_owned()];
         let served = ServedCertificate { sha256: "ab".repeat(32), not_before: 1, not_after: 2, names };
         vec![
-            CertificateReport { host: "*.a.example".to_owned(), served: Some(served), fault: None },
-            CertificateReport { host: "b.example".to_owned(), served: None, fault: Some("damaged".to_owned()) },
+            CertificateReport { host: "*.a.example".to_owned(), served: Some(served), ..CertificateReport::default() },
+            CertificateReport {
+                host: "b.example".to_owned(),
+                served: None,
+                fault: Some("damaged".to_owned()),
+                secret: Some(SecretReport { name: "b-tls".to_owned(), reason: Some(SecretFault::Invalid) }),
+            },
         ]
     }
 
@@ -375,7 +430,7 @@ mod tests {
         let expected = format!(
             r#"{{"certificates":[{{"host":"*.a.example","sha256":"{}","notBefore":1,"notAfter":2,"names":["*.a.example"]}},"#,
             "ab".repeat(32)
-        ) + r#"{"host":"b.example","fault":"damaged"}],"omitted":3}"#;
+        ) + r#"{"host":"b.example","fault":"damaged","secret":{"name":"b-tls","reason":"Invalid"}}],"omitted":3}"#;
         assert_eq!(annotations["instance.signpost.dev/certificates"], expected);
         assert_eq!(lease["metadata"]["labels"]["app.kubernetes.io/component"], "router-instance");
         assert_eq!(lease["spec"]["leaseDurationSeconds"], 15);
@@ -422,7 +477,7 @@ mod tests {
             let host = format!("host{number:05}.example");
             let served =
                 certificates()[0].served.clone().map(|one| ServedCertificate { names: vec![host.clone()], ..one });
-            CertificateReport { host, served, fault: None }
+            CertificateReport { host, served, ..CertificateReport::default() }
         };
         for (count, omitted, full) in [(0, 0, 0), (300, 0, 300), (1_000, 0, 274), (3_000, 742, 0)] {
             let report = CertificatesReport::new((0..count).map(certificate).collect());

@@ -14,6 +14,7 @@ use self::seen_revision::SeenRevision;
 use super::Error;
 use super::access::Access;
 use super::data_dir::DataDir;
+use super::encryption_key;
 use crate::admin::health::Check;
 use crate::config::{Role, Settings};
 use signpost_apiserver::store::backup;
@@ -67,7 +68,7 @@ pub async fn shared_access(
     etcd: Etcd,
     open: impl AsyncFn() -> Result<Access, tls::Error>,
 ) -> Result<(Access, Secrets<Etcd>), Error> {
-    let key = settings.etcd.encryption_key.clone().unwrap_or_else(|| data_dir.join("encryption.key"));
+    let key = encryption_key::path(settings);
     let mut secrets = Secrets::open(etcd, &key, &data_dir.join("pki")).await?;
     for _ in 0..STARTS_AT_ONCE_MAX {
         secrets.fetch().await?;

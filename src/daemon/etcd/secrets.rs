@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
-use aws_lc_rs::rand;
 use bytes::Bytes;
-use data_encoding::BASE64;
 use futures::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::super::Error;
+use super::super::encryption_key::EncryptionKey;
+use signpost_apiserver::store::encrypted::KEY_OCTETS;
 use signpost_apiserver::store::{self, EventKind, Key, Outcome, Precondition, Revision, Store, Txn, Write};
 use signpost_runtime::tls::{files, users};
 
@@ -24,41 +24,19 @@ const FILES: [&str; 4] = [IDENTITY, "ca.crt", "tokens", users::FILE];
 /// The identity of the platform: it does not change.
 const IDENTITY: &str = "ca.key";
 const PREFIX: &str = "/!pki/";
-const KEY_OCTETS: usize = 32;
 /// The interval of checks for changed files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The keys of the file `etcd.encryption-key`.
-pub struct EncryptionKey {
+/// The keys that encrypt the files. The first encrypts, all decrypt.
+struct Cipher {
     path: PathBuf,
-    /// The first encrypts, all decrypt.
     keys: Vec<RandomizedNonceKey>,
 }
 
-impl EncryptionKey {
-    /// Reads the file; `None` if it is not there.
-    pub fn read(path: &Path) -> Result<Option<EncryptionKey>, Error> {
-        let Some(text) = files::read(path)? else { return Ok(None) };
-        let wrong = |number: usize| {
-            let expected = "must be a key: 32 octets in Base64, as \"openssl rand -base64 32\" prints them";
-            Error::Etcd(format!("{}:{number}: {expected}", path.display()))
-        };
-        let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
-        let keys = lines.map(|(number, line)| {
-            let octets = BASE64.decode(line.trim().as_bytes()).map_err(|_| wrong(number))?;
-            RandomizedNonceKey::new(&AES_256_GCM, &octets).map_err(|_| wrong(number))
-        });
-        let keys = keys.collect::<Result<Vec<_>, Error>>()?;
-        if keys.is_empty() { Err(wrong(1)) } else { Ok(Some(EncryptionKey { path: path.to_owned(), keys })) }
-    }
-
-    /// Creates the file with a new key.
-    fn create(path: &Path) -> Result<EncryptionKey, Error> {
-        let mut octets = [0; KEY_OCTETS];
-        rand::fill(&mut octets).map_err(|_| Error::Etcd("the system returned no random numbers".to_owned()))?;
-        files::write_private(path, format!("{}\n", BASE64.encode(&octets)).as_bytes())?;
-        tracing::info!("created {}: copy it to the other API servers before their first start", path.display());
-        EncryptionKey::read(path)?.ok_or_else(|| Error::Etcd(format!("{} was removed", path.display())))
+impl Cipher {
+    fn new(EncryptionKey { path, keys }: EncryptionKey) -> Cipher {
+        let key = |octets: &[u8; KEY_OCTETS]| RandomizedNonceKey::new(&AES_256_GCM, octets).expect("it has 32 octets");
+        Cipher { path, keys: keys.iter().map(key).collect() }
     }
 
     /// Returns the nonce, and the encrypted contents of the file `name`.
@@ -70,13 +48,7 @@ impl EncryptionKey {
     }
 
     fn decrypt(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, Error> {
-        let open = |key: &RandomizedNonceKey| {
-            let (nonce, sealed) = value.split_at_checked(NONCE_LEN)?;
-            let mut sealed = sealed.to_vec();
-            let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-            Some(key.open_in_place(nonce, Aad::from(name), &mut sealed).ok()?.to_vec())
-        };
-        self.keys.iter().find_map(open).ok_or_else(|| {
+        self.keys.iter().find_map(|key| opened(key, name, value)).ok_or_else(|| {
             let path = self.path.display();
             Error::Etcd(format!(
                 "the platform's secrets are encrypted with another key than those in {path}: copy the file of another API \
@@ -85,6 +57,36 @@ impl EncryptionKey {
             ))
         })
     }
+}
+
+fn opened(key: &RandomizedNonceKey, name: &str, value: &[u8]) -> Option<Vec<u8>> {
+    let (nonce, sealed) = value.split_at_checked(NONCE_LEN)?;
+    let mut sealed = sealed.to_vec();
+    let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+    Some(key.open_in_place(nonce, Aad::from(name), &mut sealed).ok()?.to_vec())
+}
+
+/// Encrypts all files in etcd with the first key; returns how many it has changed.
+pub async fn reencrypt(store: &impl Store, key: EncryptionKey) -> Result<u64, Error> {
+    let (cipher, mut changed) = (Cipher::new(key), 0);
+    for (name, value, revision) in list(store).await? {
+        let contents = cipher.decrypt(name, &value)?;
+        if opened(&cipher.keys[0], name, &value).is_some() {
+            continue;
+        }
+        let write = Write::Put { key: key_of(name), value: cipher.encrypt(name, &contents)?, ttl: None };
+        let txn = Txn { expect: vec![(key_of(name), Precondition::At(revision))], writes: vec![write] };
+        match store.commit(txn).await {
+            Ok(Outcome::Committed(_)) => changed += 1,
+            Ok(Outcome::Refused { .. }) => {
+                return Err(Error::Etcd(
+                    "another API server changed users or tokens at the same time; try again".to_owned(),
+                ));
+            }
+            Err(error) => return Err(unavailable(&error)),
+        }
+    }
+    Ok(changed)
 }
 
 /// The result of [`Secrets::publish`].
@@ -99,7 +101,7 @@ pub enum Published {
 /// The shared files of this machine.
 pub struct Secrets<S> {
     store: S,
-    key: EncryptionKey,
+    cipher: Cipher,
     folder: PathBuf,
     /// The last known contents in etcd, and their revisions.
     known: HashMap<&'static str, (Vec<u8>, Revision)>,
@@ -120,7 +122,7 @@ impl<S: Store> Secrets<S> {
             }
             None => EncryptionKey::create(key)?,
         };
-        Ok(Secrets { store, key, folder: folder.to_owned(), known: HashMap::new() })
+        Ok(Secrets { store, cipher: Cipher::new(key), folder: folder.to_owned(), known: HashMap::new() })
     }
 
     /// Replaces the files by the contents in etcd.
@@ -134,7 +136,15 @@ impl<S: Store> Secrets<S> {
 
     /// Replaces a file by a value.
     fn take(&mut self, name: &'static str, value: &[u8], revision: Revision) -> Result<(), Error> {
-        let contents = self.key.decrypt(name, value)?;
+        let contents = match self.cipher.decrypt(name, value) {
+            Ok(contents) => contents,
+            // The file may have a new key.
+            Err(error) => {
+                let Some(key) = EncryptionKey::read(&self.cipher.path)? else { return Err(error) };
+                self.cipher = Cipher::new(key);
+                self.cipher.decrypt(name, value)?
+            }
+        };
         let path = self.folder.join(name);
         let own = files::read(&path)?;
         if own.as_deref().map(str::as_bytes) != Some(&contents) {
@@ -167,7 +177,7 @@ impl<S: Store> Secrets<S> {
         for (name, contents) in &changed {
             let precondition = self.known.get(name).map_or(Precondition::Absent, |(_, at)| Precondition::At(*at));
             txn.expect.push((key_of(name), precondition));
-            let value = self.key.encrypt(name, contents)?;
+            let value = self.cipher.encrypt(name, contents)?;
             txn.writes.push(Write::Put { key: key_of(name), value, ttl: None });
         }
         match self.store.commit(txn).await {
@@ -343,14 +353,21 @@ mod tests {
         assert_eq!(other.reads(IDENTITY), "another");
     }
 
-    #[test]
-    fn a_key_that_is_none_is_located() {
-        let machine = Machine::new();
-        assert!(EncryptionKey::read(&machine.key()).expect("is not there").is_none());
-        for text in ["", "a", "AAAA\n"] {
-            std::fs::write(machine.key(), text).expect("is written");
-            let error = EncryptionKey::read(&machine.key()).map(drop).expect_err(text);
-            assert!(error.to_string().contains("encryption.key:1: must be a key"), "{error}");
-        }
+    /// After a rotation, servers with the new file read all files, and those with only the former key none.
+    #[tokio::test]
+    async fn files_are_encrypted_again() {
+        let (store, one) = (Memory::new(), Machine::new());
+        one.write(IDENTITY, "k");
+        one.write("tokens", "a");
+        let mut running = one.starts(&store).await;
+        let former = EncryptionKey::read(&one.key()).expect("read").expect("it is there");
+        let new = EncryptionKey { keys: vec![[7; KEY_OCTETS], former.keys[0]], path: one.key() };
+        new.write().expect("written");
+        assert_eq!(reencrypt(&store, new).await.expect("encrypted"), 2);
+        let again = EncryptionKey { keys: vec![[7; KEY_OCTETS]], path: one.key() };
+        again.write().expect("written");
+        assert_eq!(reencrypt(&store, again).await.expect("read"), 0);
+        running.fetch().await.expect("it reads the new key");
+        assert!(reencrypt(&store, former).await.is_err());
     }
 }

@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::isolation::{Confinement, Isolation, account, admit};
 use super::{
-    Applied, CHECK_TIMEOUT, Check, PAUSE, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read, run,
-    run_check, start, write_file, write_files,
+    Applied, CHECK_TIMEOUT, CHECKED, Check, PAUSE, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read,
+    remove_certificates, remove_check, run, run_check, start, write_file, write_files,
 };
 use crate::render::haproxy::{CONFIG, Command, DESCRIPTORS_MAX, LOG_SOCKET, Layout, WORKER_SOCKET};
 use crate::render::{AUTHORITIES, DEFAULT_CERTIFICATE, Settings};
@@ -150,6 +150,7 @@ impl Haproxy {
         if !layout.has_settings_of(site) {
             return Err(Unchanged::Settings);
         }
+        let files = layout.certificate_files();
         let commands = layout.advance(site, certificates, changes).ok_or(Unchanged::Full)?;
         let most = DELETIONS_MAX.max(commands.len());
         self.meter.assign(layout.backends(changes).into_iter()).await;
@@ -162,6 +163,12 @@ impl Haproxy {
                 }
             }
             self.delete(&mut layout, &mut session, most, None).await?;
+        }
+        let needed = layout.certificate_files();
+        if !files.is_subset(&needed) {
+            // Their keys are not needed any more. The next reload writes the files of those that are.
+            let removed = remove_certificates(&self.directory, |name| !needed.contains(name));
+            removed.map_err(|error| Unchanged::Io(io::Error::other(error)))?;
         }
         self.layout = Some(layout);
         Ok(())
@@ -197,6 +204,7 @@ impl Haproxy {
         let mut rejected = std::mem::take(&mut self.rejected);
         let accepted = rejected.search(site, self).await;
         self.rejected = rejected;
+        remove_check(&self.directory);
         let layout = Layout::new(&accepted?, &self.settings);
         write_files(&self.directory, &self.files(&layout)?)?;
         if self.is_running() {
@@ -270,7 +278,7 @@ impl Haproxy {
 #[async_trait]
 impl Check for Haproxy {
     async fn check(&self, site: &Site) -> Result<(), ProxyError> {
-        let directory = self.directory.join("check");
+        let directory = self.directory.join(CHECKED);
         write_files(&directory, &self.files(&Layout::new(site, &self.settings))?)?;
         let mut command = Process::new(&self.program);
         command.args(["-c", "-f", CONFIG]).current_dir(&directory).stdin(Stdio::null());

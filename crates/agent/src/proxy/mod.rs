@@ -413,6 +413,15 @@ pub(crate) fn read(path: &Path) -> Result<String, ProxyError> {
     std::fs::read_to_string(path).map_err(ProxyError::io(path.display().to_string()))
 }
 
+/// The directory of a configuration that is being checked, in that of a proxy.
+pub(crate) const CHECKED: &str = "check";
+
+/// Removes a configuration that was checked: it has private keys, which can be needed no more.
+pub(crate) fn remove_check(directory: &Path) {
+    // Without one, there is nothing to remove; a later check writes its files again.
+    let _ = std::fs::remove_dir_all(directory.join(CHECKED));
+}
+
 /// Writes the files of a configuration into a directory, and removes the certificates that are not among them.
 pub(crate) fn write_files(directory: &Path, files: &BTreeMap<String, String>) -> Result<(), ProxyError> {
     for (name, contents) in files {

@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::isolation::{Confinement, Isolation, account, admit, set_mode};
 use super::{
-    Applied, CHECK_TIMEOUT, Check, Fault, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read,
-    remove_certificates, run_check, start, write_file, write_files,
+    Applied, CHECK_TIMEOUT, CHECKED, Check, Fault, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read,
+    remove_certificates, remove_check, run_check, start, write_file, write_files,
 };
 use crate::pem::KeyPair;
 use crate::render::nginx::{
@@ -159,6 +159,7 @@ impl Nginx {
                 let mut rejected = std::mem::take(&mut self.rejected);
                 let accepted = rejected.search(site, self).await;
                 self.rejected = rejected;
+                remove_check(&self.directory);
                 let accepted = accepted?;
                 self.attempt(&accepted).await?;
                 accepted
@@ -364,7 +365,7 @@ fn usable(pem: &str) -> Result<(), String> {
 #[async_trait]
 impl Check for Nginx {
     async fn check(&self, site: &Site) -> Result<(), ProxyError> {
-        let directory = self.directory.join("check");
+        let directory = self.directory.join(CHECKED);
         let mut files = self.files(site)?;
         files.retain(|name, _| !name.starts_with(CERTIFICATES));
         files.extend([ERRORS, PID_FILE].map(|name| (name.to_owned(), String::new())));

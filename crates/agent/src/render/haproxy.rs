@@ -290,6 +290,11 @@ impl Layout {
         VirtualHost { tls, paths }
     }
 
+    /// Returns the names of the files with certificates.
+    pub(crate) fn certificate_files(&self) -> BTreeSet<String> {
+        self.certificates.keys().map(certificate_file).collect()
+    }
+
     fn advance_certificates(&mut self, wanted: &BTreeMap<Host, Certificate>) -> Vec<Command> {
         let mut commands = Vec::new();
         if self.certificates == *wanted {

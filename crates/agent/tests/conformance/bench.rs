@@ -51,6 +51,22 @@ impl Bench {
         self
     }
 
+    /// Returns the files of the proxy that have a text.
+    pub fn files_with(&self, text: &str) -> Vec<PathBuf> {
+        let (mut directories, mut found) = (vec![self.directory.path().to_owned()], Vec::new());
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(directory).expect("a directory").flatten() {
+                let path = entry.path();
+                match std::fs::read_to_string(&path) {
+                    _ if path.is_dir() => directories.push(path),
+                    Ok(contents) if contents.contains(text) => found.push(path),
+                    _ => {}
+                }
+            }
+        }
+        found
+    }
+
     /// Replaces the agent by another one, which adopts the proxy.
     pub fn restart_agent(&mut self) {
         self.proxy = make(self.kind, &self.directory, &self.program, &self.settings);

@@ -33,6 +33,12 @@ impl Identity {
         Identity { pem, certificate: made.cert.der().clone(), key: made.signing_key.serialize_der() }
     }
 
+    /// Returns a line of the private key.
+    pub fn secret(&self) -> &str {
+        let key = self.pem.split_once("PRIVATE KEY-----").expect("a key").1;
+        key.lines().nth(1).expect("a line")
+    }
+
     /// Opens a TLS connection to a server that must have this certificate, with one ALPN protocol or none.
     pub async fn connect(&self, address: SocketAddr, name: &str, protocol: &[u8]) -> Option<TlsStream<TcpStream>> {
         self.greet(TcpStream::connect(address).await.ok()?, name, protocol).await

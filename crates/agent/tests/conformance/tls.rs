@@ -1,5 +1,7 @@
 //! TLS: where it ends, which certificate clients see, and requests without it.
 
+use std::path::PathBuf;
+
 use signpost_agent::site::{Certificate, Insecure, Site, Termination};
 
 use crate::bench::{Bench, application, plain, route, with_tls};
@@ -95,6 +97,10 @@ pub async fn certificates(mut bench: Bench) {
     site.certificates.remove("web.example");
     bench.apply(&site).await;
     assert!(!serves(&second, "web.example").await && serves(&wild, "x.wild.example").await);
+    // No file has a private key that is not needed any more.
+    for identity in [&first, &second] {
+        assert_eq!(bench.files_with(identity.secret()), Vec::<PathBuf>::new());
+    }
     // Hosts below the wildcard share its certificate, unless they have their own.
     let upstream = site.routes["test/web"].clone();
     let own = Identity::new("own.wild.example");

@@ -126,6 +126,18 @@ impl Reader for Objects {
         Box::pin(async move { Ok(found) })
     }
 
+    fn selected<'a>(
+        &'a self,
+        kind: &'a str,
+        namespace: &'a str,
+        field: &'a str,
+        value: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
+        let same = |object: &&Value| known(kind).field(object, field).as_deref() == Some(value);
+        let found = self.find(kind, Some(namespace)).filter(same).cloned().collect();
+        Box::pin(async move { Ok(found) })
+    }
+
     fn number(&self, kind: &str) -> Result<usize, ApiError> {
         Ok(self.find(kind, None).count())
     }

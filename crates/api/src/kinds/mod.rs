@@ -11,6 +11,7 @@ pub mod router;
 pub mod zone;
 
 pub mod endpoint_slice;
+pub mod secret;
 pub mod service;
 
 mod conflict_keys;
@@ -86,7 +87,7 @@ pub fn kinds(config: PlatformConfig) -> Kinds {
     let (routes, events) = (quotas::routes(&config.limits), quotas::events(&config.limits));
     let route_bindings = quotas::route_bindings(&config.limits);
     let platform = Arc::new(config);
-    let own: [(&'static Kind, Arc<dyn Hooks>); 8] = [
+    let own: [(&'static Kind, Arc<dyn Hooks>); 9] = [
         (&router::ROUTER, Arc::new(router::Routers::new(platform.clone()))),
         (&route::ROUTE, Arc::new(route::Routes::new(platform.clone()))),
         (&route_binding::ROUTE_BINDING, Arc::new(route_binding::RouteBindings::new(&platform.domain))),
@@ -94,6 +95,7 @@ pub fn kinds(config: PlatformConfig) -> Kinds {
         (&zone::ZONE, Arc::new(zone::Zones)),
         (&deletion_hold::DELETION_HOLD, Arc::new(deletion_hold::DeletionHolds)),
         (&service::SERVICE, Arc::new(service::Services)),
+        (&secret::SECRET, Arc::new(secret::Secrets)),
         (&endpoint_slice::ENDPOINT_SLICE, Arc::new(endpoint_slice::EndpointSlices)),
     ];
     let damage_marks = DamageMarks { annotation: DAMAGED_ANNOTATION, header: DAMAGED_HEADER };
@@ -103,6 +105,7 @@ pub fn kinds(config: PlatformConfig) -> Kinds {
         .with_quota(&route::ROUTE, routes)
         .with_quota(&EVENT, events)
         .with_quota(&service::SERVICE, quotas::services())
+        .with_quota(&secret::SECRET, quotas::secrets())
         .with_quota(&endpoint_slice::ENDPOINT_SLICE, quotas::endpoint_slices())
         .with_quota(&LEASE, quotas::leases())
         .with_quota(&route_binding::ROUTE_BINDING, route_bindings)

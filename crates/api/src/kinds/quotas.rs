@@ -80,6 +80,18 @@ pub(super) fn services() -> Quota {
     }
 }
 
+/// Returns the quota of Secrets: a certificate with its chain and key has about 10 KiB, and a Secret at most 1.4 MiB.
+pub(super) fn secrets() -> Quota {
+    let default = Amount { objects: 1_000, bytes: 16 << 20 };
+    Quota {
+        objects: bound!("secrets"),
+        bytes: bound!("secret-bytes"),
+        default,
+        beyond_limits: None,
+        account: by_namespace,
+    }
+}
+
 /// Returns the quota of EndpointSlices: one for each Service, and about 100,000 endpoints in all.
 pub(super) fn endpoint_slices() -> Quota {
     let default = Amount { objects: 5_000, bytes: 8 << 20 };

@@ -24,10 +24,20 @@ use signpost_types::v1alpha1::route::{
 };
 use signpost_types::v1alpha1::{GROUP, SOURCE_LABEL, SOURCE_OBJECT_ANNOTATION};
 
+/// The field with the Secret of a Route's certificate.
+pub(crate) const SECRET_NAME_FIELD: &str = "spec.tls.secretName";
+
 pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {
     Kind::of::<Route>()
         .with_columns(COLUMNS)
-        .selectable_by(&["spec.host", "spec.subdomain", "status.phase", "status.router", "status.dns"])
+        .selectable_by(&[
+            "spec.host",
+            "spec.subdomain",
+            SECRET_NAME_FIELD,
+            "status.phase",
+            "status.router",
+            "status.dns",
+        ])
         .read_by_hooks(HookReads::Whole)
 });
 

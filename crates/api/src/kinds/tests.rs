@@ -25,6 +25,7 @@ fn object(kind: &str, case: &Value) -> Value {
         "Zone" => ("s1.v3.example", json!({"type": "shard", "router": "s1"})),
         "DeletionHold" => ("h", json!({"type": "Router", "objects": 3, "known": 3, "cause": "list"})),
         "EndpointSlice" => ("web-1", Value::Null),
+        "Secret" => ("web-tls", Value::Null),
         _ => ("r", json!({})),
     };
     let mut metadata = json!({"name": name});
@@ -34,7 +35,7 @@ fn object(kind: &str, case: &Value) -> Value {
     let mut object = json!({"apiVersion": known(kind).api_version(), "kind": kind, "metadata": metadata});
     if !spec.is_null() {
         object["spec"] = spec;
-    } else {
+    } else if kind == "EndpointSlice" {
         object["addressType"] = json!("IPv4");
         object["endpoints"] = json!([]);
     }

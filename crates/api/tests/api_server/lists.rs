@@ -185,7 +185,7 @@ async fn discovery_and_openapi() {
     let api = server.send("GET", "/api", &[aggregated], "").await.expect(200);
     let resources = api["items"][0]["versions"][0]["resources"].as_array().expect("resources");
     let resources: Vec<_> = resources.iter().filter_map(|one| one["resource"].as_str()).collect();
-    assert_eq!(resources, ["events", "namespaces", "services"]);
+    assert_eq!(resources, ["events", "namespaces", "secrets", "services"]);
     let aggregated = "accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
     let reply = server.send("GET", "/apis", &[aggregated], "").await;
     assert_eq!(reply.headers["content-type"], "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");

@@ -12,6 +12,7 @@ mod limits;
 mod lists;
 mod rights;
 mod routers;
+mod secrets;
 mod services;
 mod shares;
 mod support;

@@ -16,6 +16,7 @@ use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::{self, Tokens};
 use signpost_apiserver::store::Store;
 use signpost_apiserver::store::embedded::Embedded;
+use signpost_apiserver::store::encrypted::{Encrypted, KEY_OCTETS, Keyring};
 use signpost_apiserver::store::memory::Memory;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -88,11 +89,23 @@ impl Server {
     }
 
     pub async fn over_with(store: Arc<dyn Store>, limits: Limits) -> Server {
+        Self::over_all(store, limits, [1; KEY_OCTETS]).await
+    }
+
+    /// Starts a server whose Secrets have this key.
+    pub async fn over_with_key(store: Arc<dyn Store>, key: [u8; KEY_OCTETS]) -> Server {
+        Self::over_all(store, Limits::default(), key).await
+    }
+
+    async fn over_all(store: Arc<dyn Store>, limits: Limits, key: [u8; KEY_OCTETS]) -> Server {
         let line = tokens::line(TOKEN, "tina", &["signpost:tenant:default".into()]);
         let line = format!("{line}\n{}\n", tokens::line(ADMIN_TOKEN, "admin", &[GROUP_MASTERS.into()]));
         let authenticator = Arc::new(Authenticator::new(Tokens::parse(&line).expect("a token line")));
         let config = PlatformConfig { limits, ..PlatformConfig::new("v3.example") };
-        let api = ApiServer::new(store.clone(), server_settings(config, authenticator));
+        let settings = server_settings(config, authenticator);
+        let keyring = Arc::new(Keyring::new(&[key]));
+        let encrypted = Encrypted::new(store.clone(), keyring, settings.kinds.secret_prefixes());
+        let api = ApiServer::new(Arc::new(encrypted), settings);
         let stop = CancellationToken::new();
         let (running, stopped) = (api.clone(), stop.clone());
         tokio::spawn(async move { running.run(stopped).await });

@@ -48,6 +48,8 @@ pub(crate) fn kind() -> Kind {
         time_to_live: None,
         view: None,
         hook_reads: HookReads::Content,
+        is_secret: false,
+        object_bytes: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The audit log: all changes and rejected requests with their users, as Kubernetes' audit events.
 //!
 //! The log has one event per recorded request ([`Policy`]), at the level `Metadata` and the stage `ResponseComplete`. It never
-//! contains a body or a header except the user agent, and thus no secrets. The event is created when the response is known, and
+//! contains a body or a header except the user agent, and no message that could quote a secret object. The event is created when the response is known, and
 //! passed to the writer of the file ([`log`]) through a bounded queue: requests do not wait for the disk. If the queue is full,
 //! the event is counted as lost, and the process logs an error. Of clients without credentials, a few events per second are
 //! written, and the others are counted (`limit`), so that they cannot push other events out of the log.
@@ -168,13 +168,20 @@ fn event(
         "responseStatus": present(json!({
             "metadata": {},
             "status": ending.failure.map(|_| "Failure"),
-            "message": ending.failure.map(|(_, message)| cut(message, TEXT_OCTETS_MAX)),
+            "message": ending.failure.filter(|_| !quotes_a_secret(facts, ending)).map(|(_, message)| cut(message, TEXT_OCTETS_MAX)),
             "reason": ending.failure.map(|(reason, _)| reason),
             "code": ending.code,
         })),
         "requestReceivedTimestamp": micro_time(received),
         "stageTimestamp": micro_time(Timestamp::now()),
     }))
+}
+
+/// Returns whether the message of a failure can quote the body of a request about a secret object. Refusals of rights, quotas, and
+/// names do not.
+fn quotes_a_secret(facts: &RequestAttributes, ending: &RequestOutcome<'_>) -> bool {
+    let is_secret = matches!(&facts.target, Some(Target::Resource(resource)) if resource.kind.is_secret);
+    is_secret && !matches!(ending.code, 401 | 403 | 404)
 }
 
 fn user(identity: &Identity) -> Value {

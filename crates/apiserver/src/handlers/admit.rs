@@ -55,7 +55,8 @@ impl Writer<'_> {
         old: Option<&CurrentObject>,
         part: Part,
     ) -> Result<(), ApiError> {
-        let of_kind = if self.kind.namespaced { self.server.object_bytes } else { CLUSTER_OBJECT_BYTES };
+        let of_server = if self.kind.namespaced { self.server.object_bytes } else { CLUSTER_OBJECT_BYTES };
+        let of_kind = self.kind.object_bytes.unwrap_or(of_server);
         let old_bytes = old.map_or(0, |old| old.bytes);
         let limit = match part == Part::Status || self.is_beyond_limits() {
             true => (2 * of_kind).max(old_bytes + of_kind),

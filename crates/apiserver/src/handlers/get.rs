@@ -7,6 +7,8 @@ use axum::response::Response;
 use http::StatusCode;
 
 use super::Call;
+use super::related::CacheReader;
+use crate::auth::rules::Access;
 use crate::error::ApiError;
 use crate::negotiate::{self, Offer};
 use crate::object::Object;
@@ -22,6 +24,7 @@ pub(crate) async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
     let kind = call.resource.kind;
     let format = negotiate::format(call.headers, Offer::Object)?;
     let include = Include::parse(&call.query)?;
+    check_rights(call).await?;
     let cached = match resource_version(call.query.get("resourceVersion"))? {
         None if !call.server.cache.is_current(&*call.server.store).await? => None,
         Some(wanted) if wanted > 0 => {
@@ -35,6 +38,21 @@ pub(crate) async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
         None => read(call).await?,
     };
     Ok(respond::object(StatusCode::OK, kind, format, include, &object))
+}
+
+/// Rejects a read that the hooks of the kind deny.
+async fn check_rights(call: &Call<'_>) -> Result<(), ApiError> {
+    let (resource, reader) = (&call.resource, CacheReader { server: call.server });
+    let (namespace, name) = (resource.namespace.as_deref(), resource.name.as_deref());
+    let hooks = call.server.kinds.hooks(resource.kind);
+    match hooks.denies_get(call.identity, namespace, name.unwrap_or_default(), &reader).await? {
+        None => Ok(()),
+        Some(why) => {
+            let path = resource.path();
+            let access = Access::resource("get", resource.kind.group, &path, namespace, name);
+            Err(access.forbidden(call.identity, Some(why)))
+        }
+    }
 }
 
 /// Returns a `resourceVersion` parameter.

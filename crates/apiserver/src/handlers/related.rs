@@ -63,6 +63,22 @@ impl Reader for CacheReader<'_> {
         })
     }
 
+    fn selected<'a>(
+        &'a self,
+        kind: &'a str,
+        namespace: &'a str,
+        field: &'a str,
+        value: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
+        Box::pin(async move {
+            let kind = known(&self.server.kinds, kind)?;
+            let place = place_of(kind, field)?;
+            let same = |object: &Object| object.field(place) == Some(value);
+            let (found, _) = self.server.cache.page(kind, &format!("{namespace}/"), usize::MAX, Some(&same));
+            Ok(found.objects.iter().map(|object| object.tree_without_managed_fields()).collect())
+        })
+    }
+
     fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>> {
         Box::pin(async move {
             let kind = known(&self.server.kinds, kind)?;

@@ -49,6 +49,10 @@ pub struct Kind {
     pub view: Option<View>,
     /// The form in which hooks read objects of the kind.
     pub hook_reads: HookReads,
+    /// Whether its objects are secret: encrypted at rest ([`crate::store::encrypted`]), and never quoted in the audit log.
+    pub is_secret: bool,
+    /// The maximum size of an object, instead of that of the server's settings.
+    pub object_bytes: Option<usize>,
 }
 
 /// The names of a kind that users type.
@@ -114,6 +118,8 @@ impl Kind {
             time_to_live: None,
             view: None,
             hook_reads: HookReads::default(),
+            is_secret: false,
+            object_bytes: None,
         }
     }
 
@@ -144,6 +150,8 @@ impl Kind {
             time_to_live: None,
             view: None,
             hook_reads: HookReads::default(),
+            is_secret: false,
+            object_bytes: None,
         }
     }
 

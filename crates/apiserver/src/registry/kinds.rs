@@ -89,6 +89,11 @@ impl Kinds {
         self.iter().find(|kind| kind.kind == name && kind.view.is_none())
     }
 
+    /// Returns the prefixes of the keys of kinds whose objects are encrypted at rest.
+    pub fn secret_prefixes(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.iter().filter(|kind| kind.is_secret).map(|kind| kind.key_prefix)
+    }
+
     /// Returns the hooks of a kind.
     pub fn hooks(&self, kind: &Kind) -> &dyn Hooks {
         self.entry(kind).map_or(&super::NoHooks, |entry| &*entry.hooks)

@@ -106,6 +106,14 @@ pub trait Reader: Send + Sync {
         field: &'a str,
         test: &'a (dyn Fn(&str) -> bool + Sync),
     ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
+    /// Returns the objects of a kind in a namespace with `value` in `field`, one of the kind's `selectable_fields`.
+    fn selected<'a>(
+        &'a self,
+        kind: &'a str,
+        namespace: &'a str,
+        field: &'a str,
+        value: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
     /// Returns the last write of the key as a precondition; `None`: it was never touched. Later reads include all changes up to
     /// then that touched it. An error if that takes too long.
     fn touched<'a>(&'a self, key: &'a ConflictKey) -> BoxFuture<'a, Result<Option<String>, ApiError>>;
@@ -228,6 +236,18 @@ pub trait Hooks: Send + Sync + 'static {
         _reader: &'a dyn Reader,
     ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
         Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// Returns why an identity must not read the object of this name although its role permits it. For rights that depend on other
+    /// objects; such a role must not permit lists and watches, for which this is not called.
+    fn denies_get<'a>(
+        &'a self,
+        _identity: &'a Identity,
+        _namespace: Option<&'a str>,
+        _name: &'a str,
+        _reader: &'a dyn Reader,
+    ) -> BoxFuture<'a, Result<Option<&'static str>, ApiError>> {
+        Box::pin(async { Ok(None) })
     }
 
     /// Returns whether [`Self::warnings`] ever returns one.

@@ -9,6 +9,7 @@
 
 pub mod backup;
 pub mod embedded;
+pub mod encrypted;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod feed;

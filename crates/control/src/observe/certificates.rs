@@ -32,7 +32,7 @@ use crate::world::observations::{About, Observations, RouteFinding};
 use crate::world::route::Reported;
 use crate::world::{RouteInfo, RouterInfo, World};
 use signpost_types::instance::{
-    AGENT_NAMESPACE, CertificateReport, CertificatesReport, InstanceReport, ServedCertificate,
+    AGENT_NAMESPACE, CertificateReport, CertificatesReport, InstanceReport, SecretFault, ServedCertificate,
 };
 use signpost_types::text::cut;
 use signpost_types::v1alpha1::route::{CERTIFICATE_EXPIRING, CERTIFICATE_READY};
@@ -234,7 +234,8 @@ impl Watch {
         }
         let reports: Vec<_> =
             instances.iter().map(|(address, report)| (address.as_str(), certificates(report))).collect();
-        let Examined { ready, expiring, turn } = examine(name, router_name, &reports, now);
+        let secret = route.tls_secret.as_deref().map(|secret| (key.namespace.as_deref().unwrap_or_default(), secret));
+        let Examined { ready, expiring, turn } = examine((name, secret), router_name, &reports, now);
         if let Some(turn) = turn {
             let known = self.changes_at.entry(router_name.clone()).or_insert(turn);
             *known = turn.min(*known);
@@ -268,13 +269,18 @@ fn router(report: &Report) -> Option<&str> {
 }
 
 /// Returns the parts of a Route on which the condition depends.
-fn subject(route: &RouteInfo) -> (&Uid, Option<NonZeroI64>, Option<&str>, Option<&str>) {
-    (&route.uid, route.generation, route.router.as_deref(), route.tls_name.as_deref())
+fn subject(route: &RouteInfo) -> (&Uid, Option<NonZeroI64>, Option<&str>, Option<&str>, Option<&str>) {
+    let (name, secret) = (route.tls_name.as_deref(), route.tls_secret.as_deref());
+    (&route.uid, route.generation, route.router.as_deref(), name, secret)
 }
 
 /// The reasons why an instance has no valid certificate for a name, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
+    /// The Secret of the Route is not used.
+    Secret(SecretFault),
+    /// Another Route of the host names another Secret, or the instance does not know this one yet.
+    OtherSecret,
     NoCertificate,
     NameMismatch,
     Expired,
@@ -288,9 +294,12 @@ enum Fault {
 struct Found<'a> {
     fault: Option<Fault>,
     certificate: Option<&'a ServedCertificate>,
-    /// The reason why the file for the name is not used.
+    /// The reason why the file for the name, or the Secret, is not used.
     file_fault: Option<&'a str>,
 }
+
+/// The Secret of a Route, by namespace and name.
+type SecretName<'a> = Option<(&'a str, &'a str)>;
 
 /// The conditions of a Route, and the time at which one changes by itself, in seconds since 1970.
 struct Examined {
@@ -299,10 +308,15 @@ struct Examined {
     turn: Option<i64>,
 }
 
-/// Returns the conditions of a Route that clients reach over TLS by this name, by the certificates that the serving instances of its
-/// Router report with their addresses. `now` is in seconds since 1970.
-fn examine(name: &str, router: &str, instances: &[(&str, Option<&CertificatesReport>)], now: i64) -> Examined {
-    let found: Vec<Found<'_>> = instances.iter().map(|(_, report)| find(name, *report, now)).collect();
+/// Returns the conditions of a Route that clients reach over TLS by this name, with the certificate of this Secret, by the certificates that
+/// the serving instances of its Router report with their addresses. `now` is in seconds since 1970.
+fn examine(
+    (name, secret): (&str, SecretName<'_>),
+    router: &str,
+    instances: &[(&str, Option<&CertificatesReport>)],
+    now: i64,
+) -> Examined {
+    let found: Vec<Found<'_>> = instances.iter().map(|(_, report)| find(name, secret, *report, now)).collect();
     let turn = |found: &Found<'_>| match (found.fault, found.certificate?) {
         (None, certificate) if now < soon(certificate) => Some(soon(certificate)),
         (None, certificate) => Some(certificate.not_after.saturating_add(1)),
@@ -323,6 +337,25 @@ fn examine(name: &str, router: &str, instances: &[(&str, Option<&CertificatesRep
             let message =
                 format!("every live instance of Router {router} has a certificate for {name}, valid until {until}");
             (Status::True, "CertificateValid", message)
+        }
+        Some(Fault::Secret(fault)) => {
+            let details = found.iter().filter(|one| one.fault == worst).find_map(|one| one.file_fault);
+            let details = cut(details.unwrap_or_default(), FAULT_OCTETS_MAX);
+            let status = if fault == SecretFault::Unread { Status::Unknown } else { Status::False };
+            let (reason, message) = secret_fault(fault, secret.unwrap_or_default(), router, details);
+            let earlier = certificate.map(|certificate| {
+                let until = moment(Some(certificate.not_after));
+                format!("; the earlier certificate, valid until {until}, stays in use")
+            });
+            (status, reason, format!("{FIELD}: {message}: {places}{}", earlier.unwrap_or_default()))
+        }
+        Some(Fault::OtherSecret) => {
+            let (_, secret) = secret.unwrap_or_default();
+            let message = format!(
+                "{FIELD}: instances of Router {router} do not use the Secret {secret} for {name}; of several Routes of a host, that with \
+                 the shortest path decides: {places}"
+            );
+            (Status::False, "SecretNotUsed", message)
         }
         Some(Fault::NoCertificate) => (
             Status::False,
@@ -355,11 +388,54 @@ fn examine(name: &str, router: &str, instances: &[(&str, Option<&CertificatesRep
             (Status::Unknown, "NotReported", message)
         }
     };
-    let file_fault = found.iter().filter(|one| one.fault == worst).find_map(|one| one.file_fault);
+    let file_fault = found.iter().filter(|one| one.fault == worst && secret.is_none()).find_map(|one| one.file_fault);
     let file_fault = file_fault.map(|fault| format!("; its file cannot be used: {}", cut(fault, FAULT_OCTETS_MAX)));
     let message = message + &file_fault.unwrap_or_default();
     let ready = ConditionUpdate { kind: CERTIFICATE_READY, status, reason, message };
     Examined { ready, expiring: expiring(name, router, instances, &found, now), turn }
+}
+
+/// The field that faults of a Secret name.
+const FIELD: &str = "spec.tls.secretName";
+
+/// Returns the reason and the message of a Secret that instances do not use. The details are those of an agent: a user if it may not read the
+/// Secret, otherwise a text that follows "it".
+fn secret_fault(
+    fault: SecretFault,
+    (namespace, name): (&str, &str),
+    router: &str,
+    details: &str,
+) -> (&'static str, String) {
+    let secret = format!("Secret {name} of namespace {namespace}");
+    match fault {
+        SecretFault::NotFound => ("SecretNotFound", format!("{secret} does not exist")),
+        SecretFault::Forbidden => {
+            // Agents of all Routers, so that the Route can move.
+            let account = details.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+            let subject = match (account, details) {
+                (Some((place, _)), _) => format!("--group=system:serviceaccounts:{place}"),
+                (None, "") => "--user=USER, which is the user of the agents".to_owned(),
+                (None, user) => format!("--user={user}"),
+            };
+            let role = format!("signpost-{name}");
+            let message = format!(
+                "agents of Router {router} may not read {secret}; to permit it, run \"kubectl create role {role} -n {namespace} \
+                 --verb=get --resource=secrets --resource-name={name}\" and \"kubectl create rolebinding {role} -n {namespace} \
+                 --role={role} {subject}\""
+            );
+            ("SecretForbidden", message)
+        }
+        SecretFault::Unread => {
+            ("NotReported", format!("instances of Router {router} have not read {secret}: {details}"))
+        }
+        SecretFault::WrongType => ("SecretWrongType", format!("{secret} cannot be used: {details}")),
+        SecretFault::TooLarge => ("SecretTooLarge", format!("{secret} cannot be used: {details}")),
+        SecretFault::Invalid => ("SecretInvalid", format!("{secret} cannot be used: {details}")),
+        SecretFault::KeyMismatch => ("KeyMismatch", format!("{secret} cannot be used: {details}")),
+        SecretFault::NameMismatch => ("NameMismatch", format!("{secret} cannot be used: {details}")),
+        SecretFault::Expired => ("Expired", format!("{secret} cannot be used: {details}")),
+        SecretFault::NotYetValid => ("NotYetValid", format!("{secret} cannot be used: {details}")),
+    }
 }
 
 /// Returns the time from which a certificate expires soon.
@@ -394,9 +470,24 @@ fn expiring(
 
 /// Returns the certificate that an instance uses for a name, as proxies choose it: that of the name itself, otherwise that of the
 /// wildcard for its first label.
-fn find<'a>(name: &str, report: Option<&'a CertificatesReport>, now: i64) -> Found<'a> {
+fn find<'a>(name: &str, secret: SecretName<'_>, report: Option<&'a CertificatesReport>, now: i64) -> Found<'a> {
     let not_reported = Found { fault: Some(Fault::NotReported), certificate: None, file_fault: None };
     let Some(report) = report else { return not_reported };
+    if let Some((_, secret)) = secret {
+        let Some(entry) = report.of(name) else {
+            let fault = if report.omitted > 0 { Fault::NotReported } else { Fault::OtherSecret };
+            return Found { fault: Some(fault), ..not_reported };
+        };
+        let reported = entry.secret.as_ref().filter(|reported| reported.name == secret);
+        let fault = match reported {
+            Some(reported) => reported.reason.map(Fault::Secret),
+            None if entry.served.is_none() && entry.fault.is_none() => Some(Fault::NotReported),
+            None => Some(Fault::OtherSecret),
+        };
+        if fault.is_some() {
+            return Found { fault, certificate: entry.served.as_ref(), file_fault: entry.fault.as_deref() };
+        }
+    }
     let wildcard = name.split_once('.').and_then(|(_, domain)| report.of(&format!("*.{domain}")));
     let entries = [report.of(name), wildcard];
     let is_cut = |entry: &CertificateReport| entry.served.is_none() && entry.fault.is_none();
@@ -409,18 +500,12 @@ fn find<'a>(name: &str, report: Option<&'a CertificatesReport>, now: i64) -> Fou
     let fault = match certificate {
         // The certificate of the name itself can be among those left out.
         _ if entry.host != name && report.omitted > 0 => Some(Fault::NotReported),
-        certificate if !certificate.names.iter().any(|pattern| covers(pattern, name)) => Some(Fault::NameMismatch),
+        certificate if !certificate.covers(name) => Some(Fault::NameMismatch),
         certificate if now > certificate.not_after => Some(Fault::Expired),
         certificate if now < certificate.not_before => Some(Fault::NotYetValid),
         _ => None,
     };
     Found { fault, certificate: Some(certificate), file_fault }
-}
-
-/// Returns whether a name of a certificate is that of a host: it is equal, or a wildcard for its first label (RFC 9525 §6.3).
-fn covers(pattern: &str, name: &str) -> bool {
-    let is_wildcard = |(domain, (_, parent)): (&str, (&str, &str))| domain == parent;
-    pattern == name || pattern.strip_prefix("*.").zip(name.split_once('.')).is_some_and(is_wildcard)
 }
 
 /// Returns the first few texts, and the number of the others.
@@ -438,6 +523,8 @@ fn moment(seconds: Option<i64>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use signpost_types::instance::SecretReport;
+
     use super::*;
 
     const NOW: i64 = 1_767_225_600;
@@ -452,7 +539,17 @@ mod tests {
             let served =
                 |(not_before, not_after)| ServedCertificate { sha256: String::new(), not_before, not_after, names };
             let fault = (fault != "-").then(|| fault.to_owned());
-            CertificateReport { host: host.to_owned(), served: day(from).zip(day(until)).map(served), fault }
+            // A fault `SECRET=REASON:TEXT` is that of a Secret, or none with an empty reason.
+            let (secret, fault) = match fault.as_deref().and_then(|fault| fault.split_once('=')) {
+                Some((name, rest)) => {
+                    let (reason, text) = rest.split_once(':').unwrap_or((rest, ""));
+                    let reason = serde_json::from_value(reason.into()).ok().filter(|_| !reason.is_empty());
+                    let fault = reason.is_some().then(|| text.replace('_', " "));
+                    (Some(SecretReport { name: name.to_owned(), reason }), fault)
+                }
+                None => (None, fault),
+            };
+            CertificateReport { host: host.to_owned(), served: day(from).zip(day(until)).map(served), fault, secret }
         };
         CertificatesReport { certificates: entries.iter().map(entry).collect(), omitted: 0 }
     }
@@ -523,9 +620,75 @@ mod tests {
             ("web.s1.example", vec![wildcard, "web.s1.example - - - -"], "Unknown NotReported"),
         ] {
             let report = report(&entries);
-            let said = examine(name, "s1", &[("192.0.2.1", Some(&report))], NOW).ready;
+            let said = examine((name, None), "s1", &[("192.0.2.1", Some(&report))], NOW).ready;
             let said = format!("{} {}: {}", said.status.text(), said.reason, said.message);
             assert!(said.starts_with(expected), "{name} {entries:?}: {said}");
+        }
+    }
+
+    /// A Route with a Secret needs the certificate of that Secret, and the messages have what to do. The earlier certificate may be in use.
+    #[test]
+    fn the_certificate_of_a_secret() {
+        let good = "shop.example shop.example -1 1";
+        let wildcard = "*.example *.example -1 1 -";
+        for (entries, expected) in [
+            (
+                vec![format!("{good} web-tls=")],
+                "True CertificateValid: every live instance of Router s1 has a certificate for shop.example",
+            ),
+            (
+                vec![format!("{good} other-tls=")],
+                "False SecretNotUsed: spec.tls.secretName: instances of Router s1 do not use the Secret web-tls",
+            ),
+            (vec![format!("{good} -")], "False SecretNotUsed"),
+            (vec![wildcard.to_owned()], "False SecretNotUsed"),
+            (
+                vec!["shop.example - - - web-tls=NotFound:".to_owned(), wildcard.to_owned()],
+                "False SecretNotFound: spec.tls.secretName: Secret web-tls of namespace shop does not exist: 192.0.2.1",
+            ),
+            (
+                vec![format!("{good} web-tls=NotFound:")],
+                "False SecretNotFound: spec.tls.secretName: Secret web-tls of namespace shop does not exist: 192.0.2.1; the earlier \
+                 certificate, valid until 2026-01-02T00:00:00Z, stays in use",
+            ),
+            (
+                vec!["shop.example - - - web-tls=Forbidden:system:serviceaccount:signpost:agent".to_owned()],
+                "False SecretForbidden: spec.tls.secretName: agents of Router s1 may not read Secret web-tls of namespace shop; to permit \
+                 it, run \"kubectl create role signpost-web-tls -n shop --verb=get --resource=secrets --resource-name=web-tls\" and \
+                 \"kubectl create rolebinding signpost-web-tls -n shop --role=signpost-web-tls \
+                 --group=system:serviceaccounts:signpost\": 192.0.2.1",
+            ),
+            (
+                vec![format!("{good} web-tls=KeyMismatch:the_private_key_does_not_belong_to_the_certificate")],
+                "False KeyMismatch: spec.tls.secretName: Secret web-tls of namespace shop cannot be used: the private key does not belong \
+                 to the certificate: 192.0.2.1; the earlier",
+            ),
+            (
+                vec!["shop.example - - - web-tls=Expired:x".to_owned()],
+                "False Expired: spec.tls.secretName: Secret web-tls",
+            ),
+            (vec!["shop.example - - - web-tls=NotYetValid:x".to_owned()], "False NotYetValid: spec.tls.secretName: "),
+            (vec!["shop.example - - - web-tls=NameMismatch:x".to_owned()], "False NameMismatch: spec.tls.secretName: "),
+            (vec!["shop.example - - - web-tls=WrongType:x".to_owned()], "False SecretWrongType: spec.tls.secretName: "),
+            (vec!["shop.example - - - web-tls=TooLarge:x".to_owned()], "False SecretTooLarge: spec.tls.secretName: "),
+            (vec!["shop.example - - - web-tls=Invalid:x".to_owned()], "False SecretInvalid: spec.tls.secretName: "),
+            (vec!["shop.example - - - web-tls=Unread:x".to_owned()], "Unknown NotReported: spec.tls.secretName: "),
+            // A reason of a later version.
+            (vec!["shop.example - - - web-tls=Revoked:x".to_owned()], "Unknown NotReported: spec.tls.secretName: "),
+            // The one in use has expired.
+            (
+                vec!["shop.example shop.example -2 -1 web-tls=".to_owned()],
+                "False Expired: the certificate of instances of Router s1",
+            ),
+            // The report has no room for it.
+            (vec!["shop.example - - - -".to_owned()], "Unknown NotReported"),
+        ] {
+            let entries: Vec<&str> = entries.iter().map(String::as_str).collect();
+            let report = report(&entries);
+            let subject = ("shop.example", Some(("shop", "web-tls")));
+            let said = examine(subject, "s1", &[("192.0.2.1", Some(&report))], NOW).ready;
+            let said = format!("{} {}: {}", said.status.text(), said.reason, said.message);
+            assert!(said.starts_with(expected), "{entries:?}: {said}");
         }
     }
 
@@ -552,7 +715,7 @@ mod tests {
         ] {
             let addresses: Vec<String> = (1..=reports.len()).map(|octet| format!("192.0.2.{octet}")).collect();
             let instances: Vec<_> = addresses.iter().map(String::as_str).zip(reports.iter().copied()).collect();
-            let Examined { ready: said, turn: found, .. } = examine("shop.example", "s1", &instances, NOW);
+            let Examined { ready: said, turn: found, .. } = examine(("shop.example", None), "s1", &instances, NOW);
             let (head, rest) =
                 expected.split_at(expected.find("192").or(expected.find("2026")).expect("a place or date"));
             assert_eq!(format!("{} {} ", said.status.text(), said.reason), head);
@@ -582,7 +745,7 @@ mod tests {
             let reports: Vec<_> = days.iter().map(report).collect();
             let addresses: Vec<String> = (1..=reports.len()).map(|octet| format!("192.0.2.{octet}")).collect();
             let instances: Vec<_> = addresses.iter().map(String::as_str).zip(reports.iter().map(Some)).collect();
-            let examined = examine("shop.example", "s1", &instances, NOW);
+            let examined = examine(("shop.example", None), "s1", &instances, NOW);
             let said = Some(examined.expiring).filter(ConditionUpdate::is_true).map(|said| said.message);
             assert_eq!(said.is_some(), expected.is_some(), "{days:?}");
             assert!(said.is_none_or(|said| said.contains(expected.unwrap_or_default())), "{days:?}");

@@ -72,6 +72,8 @@ pub struct RouteInfo {
     pub tls_name: Option<Box<str>>,
     /// The marks of a source, if one wrote it.
     pub source: Option<Box<SourceMarks>>,
+    /// The Secret with the certificate for that name.
+    pub tls_secret: Option<Box<str>>,
     pub conditions: Conditions,
 }
 
@@ -174,6 +176,12 @@ impl RouteInfo {
             has_wrong_main_names: bound.is_some_and(|status| !has_main_names(route.spec.host.as_deref(), status)),
             tls_name: tls_name(route),
             source: SourceMarks::new(route).map(Box::new),
+            tls_secret: route
+                .spec
+                .tls
+                .as_ref()
+                .filter(|tls| tls.ends_at_router())
+                .and_then(|tls| text(&tls.secret_name)),
             conditions: Conditions::new(route),
             host,
         }

@@ -330,7 +330,7 @@ fn certificate(host: &str, from: i64) -> CertificatesReport {
     let not_before = jiff::Timestamp::now().as_second() + from;
     let (not_after, names) = (not_before + 3600, vec![host.to_owned()]);
     let served = Some(ServedCertificate { sha256: "ab".repeat(32), not_before, not_after, names });
-    CertificatesReport::new(vec![CertificateReport { host: host.to_owned(), served, fault: None }])
+    CertificatesReport::new(vec![CertificateReport { host: host.to_owned(), served, ..CertificateReport::default() }])
 }
 
 #[tokio::test]

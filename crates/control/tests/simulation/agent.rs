@@ -104,7 +104,7 @@ fn certificates() -> CertificatesReport {
     let certificate = |host: String| {
         let served =
             ServedCertificate { not_after: i64::from(u32::MAX), names: vec![host.clone()], ..Default::default() };
-        CertificateReport { host, served: Some(served), fault: None }
+        CertificateReport { host, served: Some(served), ..Default::default() }
     };
     CertificatesReport::new(hosts.into_iter().map(certificate).collect())
 }

@@ -64,6 +64,11 @@ pub(crate) fn rules(domain: Option<&str>, reserved: &[String]) -> Vec<Rule> {
             ),
             "must be a port from 1 to 65535, or a port's name: at most 63 lower-case letters, digits and inner dashes",
         ),
+        Rule::new(
+            "spec.tls.secretName",
+            this().is("") | this().matches(OBJECT_NAME),
+            "must be the name of a Secret in the Route's namespace: lower-case letters, digits, inner dashes, and inner dots",
+        ),
     ]);
     rules.extend(shape("spec.path", None, Some(this().is("")), paths::PATH));
     rules.extend(not_empty(&["spec.to.kind", "spec.alternateBackends[].kind"], "such as Service"));
@@ -71,6 +76,9 @@ pub(crate) fn rules(domain: Option<&str>, reserved: &[String]) -> Vec<Rule> {
     rules.extend(traffic());
     rules
 }
+
+/// The name of an object (RFC 1123 §2.1), without a namespace.
+const OBJECT_NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 
 /// Returns the rules of the settings for traffic.
 fn traffic() -> [Rule; 4] {

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::store::encrypted::Unreadable;
 use crate::store::{Error, Key, Result, Revision};
 
 /// The maximum number of damaged values whose keys are kept in memory; further ones are only counted in the log.
@@ -52,28 +53,45 @@ impl Damage {
         Damage { path, keys: Mutex::default(), count: AtomicUsize::new(0), broken }
     }
 
-    /// Remembers a damaged value; the log reports it the first time.
-    pub fn note(&self, damaged: &Damaged) {
-        let Damaged { key, modified } = damaged;
+    /// Remembers a damaged value; returns the number of known ones if it was not known.
+    fn remember(&self, Damaged { key, modified }: &Damaged) -> Option<usize> {
         let mut keys = self.keys.lock();
         if keys.contains_key(key) || keys.len() >= KEYS_MAX {
-            return;
+            return None;
         }
         keys.insert(key.clone(), *modified);
         self.count.store(keys.len(), Ordering::Relaxed);
-        if keys.len() <= LOGGED_MAX {
+        Some(keys.len())
+    }
+
+    /// Remembers a value that cannot be decrypted; the log reports it the first time.
+    pub(in crate::store) fn note_unreadable(&self, damaged: &Damaged, why: Unreadable) {
+        if self.remember(damaged).is_some_and(|count| count <= LOGGED_MAX) {
+            tracing::error!(
+                key = %damaged.key.0, revision = damaged.modified.0, %why,
+                "a stored value cannot be decrypted: it is not served and does not count as deleted; add its key to \
+                 encryption.key and restart, or delete the object"
+            );
+        }
+    }
+
+    /// Remembers a damaged value; the log reports it the first time.
+    pub fn note(&self, damaged: &Damaged) {
+        let Damaged { key, modified } = damaged;
+        let Some(count) = self.remember(damaged) else { return };
+        if count <= LOGGED_MAX {
             tracing::error!(
                 key = %key.0, revision = modified.0, store = %self.path.display(),
                 "a stored value is damaged: it is not served and does not count as deleted; run \"check store\" for \
                  how to restore or drop it"
             );
-        } else if keys.len() == LOGGED_MAX + 1 {
+        } else if count == LOGGED_MAX + 1 {
             tracing::error!(store = %self.path.display(), "more than {LOGGED_MAX} stored values are damaged; \"check store\" lists all");
         }
     }
 
     /// Forgets a key that was written or deleted.
-    pub(super) fn settle(&self, key: &Key) {
+    pub(in crate::store) fn settle(&self, key: &Key) {
         // Nearly always nothing is damaged.
         if self.count() > 0 {
             let mut keys = self.keys.lock();
