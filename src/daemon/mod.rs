@@ -31,6 +31,7 @@ pub mod room;
 pub mod router_agent;
 pub mod runtime_settings;
 pub mod scheduling;
+pub mod secondaries;
 pub mod sign_in;
 pub mod signals;
 pub mod sockets;
@@ -117,6 +118,8 @@ pub enum Error {
     #[error("{0} (--zones)")]
     ZoneFiles(#[from] static_zones::FolderError),
     #[error(transparent)]
+    Keys(#[from] secondaries::KeysError),
+    #[error(transparent)]
     QueryLog(#[from] query_log::OpenError),
     #[error("no manifest was applied:\n{}", lines(.0))]
     Manifests(Vec<manifests::ManifestError>),
@@ -135,6 +138,7 @@ impl Error {
                 | Error::Platform(_)
                 | Error::DomainMismatch(_)
                 | Error::ZoneFiles(_)
+                | Error::Keys(_)
                 | Error::Manifests(_)
         )
     }
