@@ -313,7 +313,7 @@ fn others_converge_with_keys() {
     converge(true);
 }
 
-/// RFC 8945 §5.2, as `dig` and `kdig` see it: another key, another secret, another time.
+/// RFC 8945 §5.2, as `dig` and `kdig` see it: another key, another algorithm, another secret.
 #[test]
 fn clients_see_the_errors_of_signatures() {
     let primary = Primary::start(&[], true);
@@ -337,15 +337,6 @@ fn clients_see_the_errors_of_signatures() {
         let answer = ask(&with_key, &["a.z.test", "A"]);
         assert!(answer.contains("status: NOTAUTH") && answer.contains(expected), "{with_key}: {answer}");
     }
-    // A clock that is 10 minutes behind.
-    let output = Command::new("faketime")
-        // With another monotonic clock, dig waits forever.
-        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-        .args(["-f", "-600s", "dig", "@127.0.0.1", "-p", &port, "-y", &good, "a.z.test", "A"])
-        .output()
-        .expect("faketime is installed");
-    let answer = String::from_utf8_lossy(&output.stdout);
-    assert!(answer.contains("status: NOTAUTH") && answer.contains("BADTIME"), "{answer}");
     // Without and with the key, for a transfer.
     let refused = dig(primary.address, &["z.test", "AXFR", "+noall", "+answer", "+comments"]);
     assert!(refused.contains("Transfer failed"), "{refused}");
