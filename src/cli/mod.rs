@@ -34,6 +34,7 @@ mod explain;
 mod folder;
 mod hold;
 mod init;
+mod key;
 mod kubeconfig;
 mod man;
 mod moves;
@@ -134,6 +135,7 @@ const COMMANDS: &[Entry] = &[
     Entry { command: simulate::command, run: simulate::run },
     Entry { command: sources::command, run: sources::run },
     Entry { command: user::command, run: user::run },
+    Entry { command: key::command, run: key::run },
     Entry { command: kubeconfig::command, run: kubeconfig::run },
     Entry { command: backup::command, run: backup::run },
     Entry { command: backup::restore_command, run: backup::run_restore },

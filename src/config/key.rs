@@ -177,10 +177,7 @@ impl Key {
     pub fn assignment(&self, value: &str) -> String {
         let value = match self.shape.form {
             Form::Boolean | Form::Integer => value.to_owned(),
-            Form::Tables { .. } if self.path == "dns.zone" => {
-                "{ name = \"example.org\", counters = \"always\" }".to_owned()
-            }
-            Form::Tables { .. } => "{ issuer = \"…\", audience = \"…\", jwks = \"…\" }".to_owned(),
+            Form::Tables { example, .. } => example.to_owned(),
             _ => format!("\"{value}\""),
         };
         if self.is_list() { format!("{} = [{value}]", self.name) } else { format!("{} = {value}", self.name) }

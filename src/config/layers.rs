@@ -136,7 +136,7 @@ fn texts(key: &Key, value: &Spanned<DeValue<'_>>, directory: &Path) -> Result<Ve
         (Form::Text | Form::Duration | Form::Size | Form::Tables { .. }, DeValue::String(text)) => Ok(text.to_string()),
         (Form::Boolean, DeValue::Boolean(is_true)) => Ok(is_true.to_string()),
         (Form::Integer | Form::Size, DeValue::Integer(number)) => Ok(number.as_str().to_owned()),
-        (Form::Tables { paths }, DeValue::Table(table)) => pairs(paths, table, directory),
+        (Form::Tables { paths, .. }, DeValue::Table(table)) => pairs(paths, table, directory),
         _ => Err(wrong(value, expected)),
     };
     match (key.shape.arity, value.get_ref()) {

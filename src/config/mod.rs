@@ -9,6 +9,7 @@ pub mod parts;
 pub mod reader;
 pub mod reference;
 pub mod rule;
+pub mod secondary;
 pub mod settings;
 pub mod value;
 

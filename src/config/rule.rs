@@ -27,6 +27,8 @@ pub enum Form {
     Tables {
         /// The keys whose values are paths, unless they are URLs.
         paths: &'static [&'static str],
+        /// A table, for error messages.
+        example: &'static str,
     },
 }
 
@@ -134,9 +136,10 @@ pub fn parsed<T: FromStr<Err: Display + 'static> + 'static>(value_name: &'static
 /// Returns the rule of a table that `parse` reads from its `key=value` pairs.
 pub(super) fn table<T: 'static>(
     paths: &'static [&'static str],
+    example: &'static str,
     parse: impl Fn(&str) -> Result<T, String> + 'static,
 ) -> Rule<T> {
-    Rule::new(Form::Tables { paths }, "KEY=VALUE,...", parse)
+    Rule::new(Form::Tables { paths, example }, "KEY=VALUE,...", parse)
 }
 
 /// Returns the rule of one of several words.

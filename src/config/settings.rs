@@ -10,6 +10,7 @@ use axum::http::Uri;
 use super::key::{settings, unset};
 use super::reader::Reader;
 use super::rule::{boolean, by, duration, number, parsed, path, size, table, text, words};
+use super::secondary::{self, Secondary};
 use super::value::{
     self, CookieMode, Engine, LogClients, LogFormat, NameServer, Resolver, Role, RouterRuntime, SecretName, Strategy,
 };
@@ -23,6 +24,7 @@ use signpost_control::sources::Mode;
 use signpost_dns::nameserver::cookie::Secret;
 use signpost_dns::nameserver::prefix::Prefix;
 use signpost_dns::nameserver::settings::NSID_OCTETS_MAX;
+use signpost_dns::transfer::Rule;
 use signpost_dns::transport::https::request::TemplatePath;
 use signpost_dns::zone::counter_slots::NUMBERS_MAX;
 use signpost_dns::zone::policy::{ZonePattern, ZonePolicy};
@@ -41,6 +43,12 @@ const COOKIE_SECRETS_MAX: usize = 4;
 const EXEMPT_MAX: usize = 256;
 /// Each new zone is compared with all apexes that have no counter yet.
 const ZONE_POLICIES_MAX: usize = 1_000;
+/// Each request for a transfer is compared with all of them.
+const TRANSFERS_MAX: usize = 1_000;
+/// Each of them is notified of each change.
+const SECONDARIES_MAX: usize = 64;
+/// A table of `jwt-issuer`, for error messages.
+const ISSUER_EXAMPLE: &str = "{ issuer = \"…\", audience = \"…\", jwks = \"…\" }";
 /// The greatest quotas: twice as much is still a number.
 const COUNT_MAX: u64 = 1_000_000_000;
 const BYTES_MAX: u64 = 1 << 40;
@@ -109,7 +117,7 @@ settings! {
         /// default those of `openid`, `profile`, `email`, `groups` and `offline_access` that the provider supports). See
         /// docs/sign-in.md.
         jwt_issuer: Vec<IssuerSettings> =
-            table(&issuer::PATHS, value::issuer).list().unless(|a, b| a.issuer == b.issuer), unset("none");
+            table(&issuer::PATHS, ISSUER_EXAMPLE, value::issuer).list().unless(|a, b| a.issuer == b.issuer), unset("none");
     }
     etcd: Etcd "etcd" "etcd" {
         /// The URL of a member of the cluster for the store `etcd`, such as `https://10.0.0.11:2379`; list all members.
@@ -169,7 +177,7 @@ settings! {
         /// whether a zone has a request counter of its own in /metrics: `first` (the default: if it is among the first
         /// `metrics.zones` zones), `always` (before the zones without this setting, as long as counters are free; one is
         /// reserved for each apex), or `never` (its requests count as `other`).
-        zone: Vec<(ZonePattern, ZonePolicy)> = table(&[], value::zone_policy).list().at_most(ZONE_POLICIES_MAX).unless(|a, b| a.0 == b.0),
+        zone: Vec<(ZonePattern, ZonePolicy)> = table(&[], value::ZONE_EXAMPLE, value::zone_policy).list().at_most(ZONE_POLICIES_MAX).unless(|a, b| a.0 == b.0),
             unset("none");
         /// The certificate chain of the encrypted transports in PEM, the server's own certificate first. It is reloaded
         /// when the file changes, and by SIGHUP; after an error the former one stays in use. Requires `dns.key`. Without
@@ -177,6 +185,21 @@ settings! {
         certificate: Option<PathBuf> = path("FILE"), unset("none");
         /// The private key of `certificate` in PEM.
         key: Option<PathBuf> = path("FILE"), unset("none");
+        /// A file with TSIG keys (RFC 8945), as `key` statements of BIND or as the section `key` of Knot. Only its owner may
+        /// have permission to read it. `signpost key tsig generate` makes one.
+        tsig_keys: Vec<PathBuf> = path("FILE").list(), unset("none"), reload;
+        /// A right to transfer zones (AXFR and IXFR); without any, transfers are refused. Set `network` (a prefix; repeats),
+        /// `key` (the name of a TSIG key; repeats), or both: then a request needs one of each. Optional: `zone` (a name,
+        /// or `*.NAME` for all zones below it; repeats; default all zones) and `transport` (`tls`: only encrypted). See
+        /// docs/secondaries.md.
+        transfer: Vec<Rule> = table(&[], secondary::TRANSFER_EXAMPLE, secondary::transfer).list().at_most(TRANSFERS_MAX),
+            unset("none: transfers are refused"), reload;
+        /// A secondary server to notify of changed zones (NOTIFY). Required: `address`. Optional: `key` (the name of the
+        /// TSIG key that signs the requests), `zone` (as in `dns.transfer`; repeats; default all zones) and `source` (the
+        /// source address, normally the address that the secondary server transfers from). See docs/secondaries.md.
+        secondary: Vec<Secondary> =
+            table(&[], secondary::SECONDARY_EXAMPLE, secondary::secondary).list().at_most(SECONDARIES_MAX)
+                .unless(|a, b| a == b), unset("none");
     }
     dns_tls: DnsTls "dns.tls" "DNS over TLS" {
         /// The addresses that answer queries over TLS, usually at port 853. Port 0 selects a free port. The limits of

@@ -401,6 +401,9 @@ mod tests {
         );
     }
 
+    /// A table of `dns.zone`, for error messages.
+    pub const ZONE_EXAMPLE: &str = "{ name = \"example.org\", counters = \"always\" }";
+
     #[test]
     fn resolvers_of_the_system() {
         let text = "# made by hand\nsearch example\nnameserver 192.0.2.53\n nameserver\t2001:db8::53 \nnameserver x\n";

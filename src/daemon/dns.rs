@@ -17,6 +17,7 @@ use super::engine::Engine;
 use super::loops::{self, Follow, Following};
 use super::query_log::{OpenError, QueryLog};
 use super::runtime_settings::RuntimeSettings;
+use super::secondaries::{self, Secondaries};
 use super::tasks::Tasks;
 use super::unrouted::Unrouted;
 use super::{Error, platform};
@@ -34,6 +35,7 @@ use signpost_control::name_server::last_known_good::StateError;
 use signpost_control::name_server::reserved;
 use signpost_control::name_server::status::Status;
 use signpost_dns::nameserver::Transport;
+use signpost_dns::transfer::Transfers;
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::transport::{self, Bound, Running};
 use signpost_dns::zone::policy::Policies;
@@ -110,6 +112,7 @@ pub fn platform_settings(settings: &Settings, listened: &[SocketAddr]) -> Result
 /// has an answer, or [`SILENT_LONGEST`] has passed.
 pub struct Loaded {
     zones: Arc<Publisher>,
+    secondaries: Secondaries,
     engine: Arc<Engine>,
     here: String,
     listening: JoinHandle<std::io::Result<Running>>,
@@ -140,6 +143,7 @@ pub struct Dns {
     running: Arc<Running>,
     reload: Option<Reloader>,
     engine: Arc<Engine>,
+    transfers: Arc<Transfers>,
     query_log: QueryLog,
 }
 
@@ -157,7 +161,7 @@ impl Loaded {
     pub async fn load(
         settings: &Settings,
         runtime_settings: &RuntimeSettings,
-        bound: Bound,
+        mut bound: Bound,
         platform: Option<Platform>,
         tasks: &mut Tasks,
         admin: &Admin,
@@ -170,6 +174,10 @@ impl Loaded {
         }
         let files_check = settings.zones.as_ref().map(|_| admin.health.add("dns", "zone files", "not read yet"));
         let engine = Arc::new(Engine::new(settings));
+        let (secondaries, keys) = Secondaries::new(settings, &zones)?;
+        engine.set_keys(keys);
+        bound.set_handler(secondaries.transfers.clone());
+        tasks.spawn("NOTIFY", secondaries::notify(secondaries.notifier.clone(), tasks.stop_token()));
         let here = here(settings, &bound.addresses());
         let (loading, loaded) = oneshot::channel();
         let (answered, settings_of) = (db.clone(), engine.clone());
@@ -196,7 +204,7 @@ impl Loaded {
                 Some(LoadedPlatform::load(platform, settings, threshold, &zones, loading, admin).await?)
             }
         };
-        Ok(Loaded { zones, engine, here, listening, files, files_check, platform })
+        Ok(Loaded { zones, secondaries, engine, here, listening, files, files_check, platform })
     }
 
     /// Follows the API in `tasks` if there is one to follow, and returns when the name server answers.
@@ -209,7 +217,7 @@ impl Loaded {
         admin: &Admin,
         informers: &mut Vec<(&'static str, HealthProbe)>,
     ) -> Result<Dns, Error> {
-        let Loaded { zones, engine, here, listening, files, files_check, platform } = self;
+        let Loaded { zones, secondaries, engine, here, listening, files, files_check, platform } = self;
         let db = zones.db().clone();
         let followed = platform.as_ref().map(|platform| (platform.settings.clone(), platform.status.clone()));
         if let (Some(platform), Some(follow)) = (platform, follow) {
@@ -236,13 +244,23 @@ impl Loaded {
         });
         admin.served.open(db.clone());
         let (counts, query_log_counts) = (Arc::downgrade(&running), query_log.counts().clone());
-        let metrics = DnsMetrics { running: counts, db, query_log: query_log_counts, files, status, unrouted };
+        let Secondaries { transfers, notifier } = secondaries;
+        let metrics = DnsMetrics {
+            running: counts,
+            db,
+            query_log: query_log_counts,
+            files,
+            status,
+            unrouted,
+            transfers: transfers.clone(),
+            notifier,
+        };
         // Reported last, so that a client that sees it gets no "not ready" answers.
         if let Some(check) = files_check {
             check.ready();
         }
         admin.metrics.write_with(move |page| metrics.write(page));
-        Ok(Dns { running, reload, engine, query_log })
+        Ok(Dns { running, reload, engine, transfers, query_log })
     }
 
     /// Returns the zones that it serves.
@@ -272,6 +290,14 @@ impl Dns {
     /// Applies the settings that can change at run time, with each worker's next batch.
     pub fn configure(&self, settings: &Settings) {
         self.engine.configure(settings);
+        // Even if the paths are unchanged: the files can have changed.
+        match secondaries::load_keys(settings) {
+            Ok(keys) => {
+                self.engine.set_keys(keys);
+                self.transfers.set_rules(settings.dns.transfer.clone());
+            }
+            Err(error) => tracing::error!("the keys and the rights to transfer zones stay unchanged: {error}"),
+        }
     }
 
     /// Reopens the query log's file and applies these settings; [`Self::configure`] then updates the workers.

@@ -13,6 +13,8 @@ use signpost_control::deletion_hold::hold::Held;
 use signpost_control::name_server::files::static_zones;
 use signpost_control::name_server::status::Status;
 use signpost_dns::nameserver::{Transport, sizes, stats};
+use signpost_dns::notify::Notifier;
+use signpost_dns::transfer::{self, Transfers};
 use signpost_dns::transport::{Running, Totals, durations};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Serial, ZoneDb};
@@ -29,6 +31,8 @@ pub struct DnsMetrics {
     pub status: Option<Arc<Status>>,
     /// The counts of names without a Route.
     pub unrouted: Option<Arc<Unrouted>>,
+    pub transfers: Arc<Transfers>,
+    pub notifier: Arc<Notifier>,
 }
 
 impl DnsMetrics {
@@ -64,8 +68,44 @@ impl DnsMetrics {
             let help = "Reloads of the zone directory, without checks that found no change";
             page.count("zone_file_reads", help, files.reloads)?;
         }
+        transfers(page, &self.transfers)?;
+        notified(page, &self.notifier)?;
         self.status.as_ref().map_or(Ok(()), |status| synced(page, status))
     }
+}
+
+fn transfers(page: &mut Page<'_>, transfers: &Transfers) -> fmt::Result {
+    let transfer::Counts { full, incremental, current, refused, failed } = transfers.counts();
+    let kinds =
+        [("full", full), ("incremental", incremental), ("current", current), ("refused", refused), ("failed", failed)];
+    page.counts("dns_transfers", "Answers to requests for zone transfers, by kind", "kind", kinds)
+}
+
+/// Writes the state of each secondary server. A server has many zones, so zones are counted.
+fn notified(page: &mut Page<'_>, notifier: &Notifier) -> fmt::Result {
+    let servers: Vec<String> = notifier.secondaries().iter().map(|server| server.address.to_string()).collect();
+    if servers.is_empty() {
+        return Ok(());
+    }
+    let mut zones = vec![[0u64; 3]; servers.len()];
+    notifier.each_state(|server, _, state| {
+        let at = match (state.acknowledged == Some(state.serial), state.error) {
+            (true, _) => 0,
+            (false, None) => 1,
+            (false, Some(_)) => 2,
+        };
+        zones[server][at] += 1;
+    });
+    let states = ["acknowledged", "pending", "failed"];
+    let rows: Rows<'_, i64> = servers
+        .iter()
+        .zip(&zones)
+        .flat_map(|(server, zones)| {
+            let labels = move |state| vec![("server", &**server), ("state", state)];
+            states.iter().zip(zones).map(move |(state, zones)| (labels(*state), *zones as i64))
+        })
+        .collect();
+    page.gauge("dns_notify_zones", "Zones of each notified server, by the state of their current serial", &rows)
 }
 
 /// Returns the transports with listeners. Others have no series, so that a page is not mostly zeros.

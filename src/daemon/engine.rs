@@ -17,6 +17,7 @@ use crate::config::value::{CookieMode, LogFormat};
 use signpost_dns::nameserver;
 use signpost_dns::nameserver::cookie::{Cookies, Secret};
 use signpost_dns::transport::LiveSettings;
+use signpost_dns::tsig::Keys;
 
 /// The time for which a generated secret makes cookies.
 const SECRET_LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -33,12 +34,13 @@ struct Origin {
     drawn: [Secret; 2],
     /// Whether answers are marked as possibly stale.
     stale: bool,
+    keys: Option<Arc<Keys>>,
 }
 
 impl Engine {
     /// Returns the engine of this configuration, with a fresh secret.
     pub fn new(settings: &Settings) -> Self {
-        let origin = Origin { settings: settings.clone(), drawn: [draw(), draw()], stale: false };
+        let origin = Origin { settings: settings.clone(), drawn: [draw(), draw()], stale: false, keys: None };
         Engine { live: Arc::new(ArcSwap::from_pointee(origin.compose())), origin: Mutex::new(origin) }
     }
 
@@ -54,6 +56,11 @@ impl Engine {
     /// Starts or stops marking answers as possibly stale.
     pub fn set_stale(&self, stale: bool) {
         self.change(|origin| origin.stale = stale);
+    }
+
+    /// Replaces the keys of signed messages.
+    pub fn set_keys(&self, keys: Option<Arc<Keys>>) {
+        self.change(|origin| origin.keys = keys);
     }
 
     /// Generates a new secret; the current one is then only accepted for verification.
@@ -85,6 +92,7 @@ impl Origin {
             wildcard_hits: settings.metrics.unrouted_names > 0 && settings.dns_follows_api(),
             cookies: self.cookies(),
             rate_limit: (limit.per_second > 0).then_some(limit),
+            keys: self.keys.clone(),
         }
     }
 

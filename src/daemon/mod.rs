@@ -32,6 +32,7 @@ pub mod room;
 pub mod router_agent;
 pub mod runtime_settings;
 pub mod scheduling;
+pub mod secondaries;
 pub mod sign_in;
 pub mod signals;
 pub mod sockets;
@@ -120,6 +121,8 @@ pub enum Error {
     #[error("{0} (--zones)")]
     ZoneFiles(#[from] static_zones::FolderError),
     #[error(transparent)]
+    Keys(#[from] secondaries::KeysError),
+    #[error(transparent)]
     QueryLog(#[from] query_log::OpenError),
     #[error("no manifest was applied:\n{}", lines(.0))]
     Manifests(Vec<manifests::ManifestError>),
@@ -138,6 +141,7 @@ impl Error {
                 | Error::Platform(_)
                 | Error::DomainMismatch(_)
                 | Error::ZoneFiles(_)
+                | Error::Keys(_)
                 | Error::Manifests(_)
         )
     }

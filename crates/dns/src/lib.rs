@@ -3,17 +3,22 @@
 //! A query takes this path: [`transport`] (`udp` or `stream`) → [`nameserver::respond`] → [`zone::lookup`] →
 //! `nameserver::answer` → back out. [`zone::db`] publishes zones to it without a lock.
 //!
-//! Layers, lowest first: [`wire`] and [`sys`]; [`zone`]; [`zonefile`]; [`nameserver`]; [`transport`]. `unsafe` is only in [`sys`].
+//! Layers, lowest first: [`wire`] and [`sys`]; [`tsig`] and [`zone`]; [`zonefile`]; [`nameserver`]; [`transfer`] and [`notify`]; [`transport`]. `unsafe` is only in [`sys`].
 
 #![warn(missing_docs)]
 
 pub mod transport;
+
+pub mod notify;
+pub mod transfer;
 
 pub mod nameserver;
 
 pub mod zone;
 
 pub mod zonefile;
+
+pub mod tsig;
 
 pub mod wire;
 

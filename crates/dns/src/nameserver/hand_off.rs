@@ -8,7 +8,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::signed::Signed;
 use super::{Context, Outcome, Peer, Response, Stats, octets_max};
+use crate::tsig::Key;
 use crate::wire::Class;
 use crate::wire::edns::ExtendedError;
 use crate::wire::header::{FLAG_TC, Header, Rcode};
@@ -47,23 +49,33 @@ pub struct HandOff<'a> {
     pub message: &'a [u8],
     /// The client.
     pub peer: &'a Peer,
+    /// The key that signed the request (RFC 8945), which is verified, and which signs the answer. `message` has no signature then.
+    pub key: Option<&'a Arc<Key>>,
     /// The question; for UPDATE, the zone section.
     pub question: Question,
     /// The served zone whose apex is the name in the question, if the class is IN. A clone keeps this version in memory.
     pub zone: Option<&'a Arc<Zone>>,
-    /// The largest response that the client accepts, in octets.
+    /// The largest response that the client accepts, in octets, without a signature.
     pub octets_max: usize,
 }
 
 impl<'a> HandOff<'a> {
     /// Returns the request in `message`, for which [`respond`](super::respond) returned this kind; `None` if it has no question.
-    pub fn of(kind: HandOffKind, message: &'a [u8], peer: &'a Peer, context: &Context<'a>) -> Option<Self> {
+    pub fn of(
+        kind: HandOffKind,
+        message: &'a [u8],
+        peer: &'a Peer,
+        context: &Context<'a>,
+        signed: Option<&'a Signed>,
+    ) -> Option<Self> {
         let query = Query::read(message)?;
         let question = query.question?;
         let qname = Qname::of(question.name(message));
         let zone = context.snapshot.by_hash(qname.hash(0)).filter(|zone| zone.apex_octets() == qname.suffix(0));
         let zone = zone.filter(|_| question.qclass == Class::IN);
-        Some(HandOff { kind, message, peer, question, zone, octets_max: octets_max(context, &query, peer) })
+        let octets_max = octets_max(context, &query, peer).saturating_sub(signed.map_or(0, Signed::octets));
+        let key = signed.map(Signed::key);
+        Some(HandOff { kind, message, peer, key, question, zone, octets_max })
     }
 }
 
@@ -89,7 +101,8 @@ pub enum Answer {
 /// Makes the messages of an answer, each when the client has read the previous one. It is dropped after the last one, or when the
 /// client does not read.
 pub trait Cursor: Send {
-    /// Writes the next message into `buffer`, which has room for the largest (65,535 octets). It must take no longer than that.
+    /// Writes the next message into `buffer`, which has room for the largest (65,535 octets, less those of a signature). It must take
+    /// no longer than that.
     fn fill(&mut self, buffer: &mut [u8]) -> Progress;
 }
 

@@ -21,6 +21,7 @@ pub mod prefix;
 pub mod rrl;
 
 pub mod hand_off;
+pub mod signed;
 
 mod answer;
 mod names;
@@ -113,6 +114,8 @@ pub enum Outcome {
     Drop,
     /// Pass it to the handler of such requests. Without one, send the refusal, `Response::octets()`, by [`hand_off::refuse`].
     HandOff(HandOffKind),
+    /// The query has a signature (RFC 8945), and the server has keys: answer it by [`signed::respond`].
+    Signed,
 }
 
 /// A response being built in a buffer of the caller.
@@ -217,8 +220,20 @@ pub const BATCH_MAX: usize = 64;
 pub fn respond(context: &Context<'_>, query: &[u8], peer: &Peer, response: &mut Response<'_>) -> Outcome {
     let mut state = QueryState::new();
     read(context, query, peer, &mut state);
-    let zone = authority(context, &state, locate(context, &state, first(context, &state)));
-    write(context, query, peer, &state, zone, response)
+    respond_classified(context, query, peer, &state, response)
+}
+
+/// The steps of [`respond`] after the first one.
+#[inline]
+fn respond_classified(
+    context: &Context<'_>,
+    query: &[u8],
+    peer: &Peer,
+    state: &QueryState,
+    response: &mut Response<'_>,
+) -> Outcome {
+    let zone = authority(context, state, locate(context, state, first(context, state)));
+    write(context, query, peer, state, zone, response)
 }
 
 /// Answers batches of any length, in parts of [`BATCH_MAX`] that overlap their waits for memory.
@@ -292,12 +307,17 @@ fn read(context: &Context<'_>, query: &[u8], peer: &Peer, state: &mut QueryState
         state.disposition = Disposition::Drop(DropReason::Short);
         return;
     }
-    let cookies = context.settings.cookies.as_ref();
-    state.cookie = cookie::verify(cookies, &state.query, query, peer.address, peer.now);
-    state.disposition = query::classify(&state.query, peer, cookies, state.cookie.status);
+    classify(context, query, peer, state);
     if state.query.header.opcode() != Opcode::QUERY {
         context.stats.count_opcode(state.query.header.opcode());
     }
+}
+
+/// Classifies a query that was read.
+#[inline]
+fn classify(context: &Context<'_>, query: &[u8], peer: &Peer, state: &mut QueryState) {
+    state.cookie = cookie::verify(context.settings.cookies.as_ref(), &state.query, query, peer.address, peer.now);
+    state.disposition = query::classify(&state.query, peer, context.settings, state.cookie.status);
     if let (Disposition::Lookup, Some(question)) = (state.disposition, state.query.question) {
         state.qname.read(question.name(query));
     }
@@ -348,15 +368,20 @@ fn write(
     response.length = 0;
     // The rarer dispositions are checked only after the common one.
     let looks_up = state.disposition == Disposition::Lookup;
-    if !looks_up && let Disposition::Drop(reason) = state.disposition {
-        context.stats.count_drop(reason);
-        return Outcome::Drop;
+    match state.disposition {
+        Disposition::Drop(reason) if !looks_up => {
+            context.stats.count_drop(reason);
+            return Outcome::Drop;
+        }
+        Disposition::Signed if !looks_up => return Outcome::Signed,
+        _ => {}
     }
     context.stats.count_cookie(state.cookie.status);
     let limit = octets_max(context, &state.query, peer);
     let mut writer = Writer::new(response.octets, limit);
     let question_octets = state.query.question.map_or(0, |question| question.end() - HEADER_OCTETS);
-    let mut opt = state.query.edns.as_ref().map(|edns| Opt::new(edns, peer, context.settings, state.cookie.answer()));
+    let mut opt =
+        state.query.edns.as_ref().map(|edns| Opt::new(edns, peer, context.settings, state.cookie.answer(), zone));
     let opt_octets = opt.as_ref().map_or(0, Opt::octets);
     let mut spare_octets = opt.as_ref().map_or(0, Opt::spare_octets);
     // The space for the header, and the question octet by octet: resolvers check the case of its letters.
@@ -581,7 +606,7 @@ fn reply_without_lookup(context: &Context<'_>, query: &[u8], state: &QueryState,
         Disposition::Unverified(_) => Reply::of(Rcode::NOTAUTH, None),
         Disposition::Chaos => chaos(context, query, state, writer),
         // Dropped before, or without a question to look up.
-        Disposition::Drop(_) | Disposition::Lookup => Reply::of(Rcode::FORMERR, None),
+        Disposition::Drop(_) | Disposition::Signed | Disposition::Lookup => Reply::of(Rcode::FORMERR, None),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The OPT record of a response (RFC 6891 §6): present if the query had one, and then always, regardless of the other sections.
 //!
-//! Its size is reserved before the first section is written. Records that an answer must have displace the server's identifier
-//! and the idle time of a stream. An extended error and padding are added if there is room.
+//! Its size is reserved before the first section is written. Records that an answer must have displace the server's identifier, the
+//! idle time of a stream, and the version of the zone. An extended error and padding are added if there is room.
 
 use super::Peer;
 use super::cookie::FULL_OCTETS;
@@ -9,11 +9,14 @@ use super::settings::{NSID_OCTETS_MAX, Settings};
 use crate::wire::build::{Full, Writer};
 use crate::wire::edns::{Edns, ExtendedError, OPT_OCTETS, opt_head, option};
 use crate::wire::header::Rcode;
+use crate::zone::Zone;
 
 /// Responses are padded to a multiple of this (RFC 8467 §4.1).
 const PADDING_BLOCK: usize = 468;
 /// The size of an option's head: its code and length.
 const OPTION_HEAD: usize = 4;
+/// The size of a zone's version: number of labels, type, serial.
+const ZONE_VERSION_OCTETS: usize = 6;
 
 /// The contents of the OPT record of one response.
 #[derive(Clone, Copy)]
@@ -24,6 +27,8 @@ pub(super) struct Opt<'s> {
     cookie: Option<&'s [u8; FULL_OCTETS]>,
     /// Whether purely informational options are omitted.
     bare: bool,
+    /// The zone that answers.
+    zone: Option<&'s Zone>,
 }
 
 impl<'s> Opt<'s> {
@@ -34,8 +39,9 @@ impl<'s> Opt<'s> {
         peer: &'s Peer,
         settings: &'s Settings,
         cookie: Option<&'s [u8; FULL_OCTETS]>,
+        zone: Option<&'s Zone>,
     ) -> Self {
-        Opt { edns, peer, settings, cookie, bare: false }
+        Opt { edns, peer, settings, cookie, bare: false, zone }
     }
 
     /// Returns the record without purely informational options, for a destination that may be a victim of forged queries.
@@ -55,10 +61,18 @@ impl<'s> Opt<'s> {
         self.peer.keepalive.filter(|_| is_sent)
     }
 
+    /// Returns the version of the zone (RFC 9660 §2.1), if it must be sent: the number of labels of its apex, the type SOA-SERIAL, and
+    /// the serial. A zone that cannot answer has none.
+    fn zone_version(&self) -> Option<[u8; ZONE_VERSION_OCTETS]> {
+        let zone = self.zone.filter(|_| self.edns.zone_version && !self.bare)?;
+        let [a, b, c, d] = zone.serial()?.0.to_be_bytes();
+        Some([zone.apex_labels() as u8, 0, a, b, c, d])
+    }
+
     /// Returns whether the client requests more than the record and the cookie.
     #[inline]
     fn asks_for_more(&self) -> bool {
-        self.edns.nsid | self.edns.keepalive | self.edns.padding
+        self.edns.nsid | self.edns.keepalive | self.edns.padding | self.edns.zone_version
     }
 
     /// Returns the length of the mandatory part: the record and the cookie.
@@ -73,7 +87,9 @@ impl<'s> Opt<'s> {
         if !self.asks_for_more() {
             return 0;
         }
-        self.nsid().map_or(0, |nsid| OPTION_HEAD + nsid.len()) + self.keepalive().map_or(0, |_| OPTION_HEAD + 2)
+        self.nsid().map_or(0, |nsid| OPTION_HEAD + nsid.len())
+            + self.keepalive().map_or(0, |_| OPTION_HEAD + 2)
+            + self.zone_version().map_or(0, |version| OPTION_HEAD + version.len())
     }
 
     /// Writes the record; `follow` is the number of octets of other records after it.
@@ -123,6 +139,7 @@ impl<'s> Opt<'s> {
         let nsid = self.nsid().filter(|nsid| fits(nsid.len()));
         let keepalive = self.keepalive().filter(|_| fits(2));
         let ede = ede.filter(|_| fits(2));
+        let version = self.zone_version().filter(|version| fits(version.len()));
         let padding = self.padding(writer.position() + octets + follow, room.saturating_sub(octets + follow));
         octets += padding.map_or(0, |padding| OPTION_HEAD + padding);
         self.put_head(writer, rcode, octets)?;
@@ -134,6 +151,9 @@ impl<'s> Opt<'s> {
         }
         if let Some(ede) = ede {
             put_option(writer, option::EXTENDED_ERROR, &ede.0.to_be_bytes())?;
+        }
+        if let Some(version) = version {
+            put_option(writer, option::ZONEVERSION, &version)?;
         }
         if let Some(padding) = padding {
             put_option(writer, option::PADDING, &[0; PADDING_BLOCK][..padding])?;

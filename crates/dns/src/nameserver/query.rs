@@ -4,7 +4,7 @@
 //! - Unknown opcodes are NOTIMP, and so is UPDATE without a question. NOTIFY without a question is FORMERR. With one, both are handed
 //!   off, and so are AXFR and IXFR; [`HandOffKind::refusal`] has the answers without a handler.
 //! - An unknown EDNS version is BADVERS for any opcode (RFC 6891 §6.1.3).
-//! - A TSIG record is checked in QUERY, NOTIFY and UPDATE, before any zone: no key is known, so it is BADKEY.
+//! - A TSIG record is checked in QUERY, NOTIFY and UPDATE, before any zone. Without keys, it is BADKEY.
 //! - Classes other than IN and CH, ANY included, are REFUSED.
 //! - MAILA and MAILB are types like any other: no name has them.
 //! - A malformed option is FORMERR only where the option is known: cookies if they are on, keepalive over TCP and TLS.
@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use super::cookie::{CookieStatus, Cookies};
 use super::hand_off::HandOffKind;
 use super::stats::DropReason;
-use super::{Peer, Transport};
+use super::{Peer, Settings, Transport};
 use crate::wire::edns::{Edns, ExtendedError};
 use crate::wire::header::{Opcode, Rcode};
 use crate::wire::message::Query;
@@ -31,6 +31,8 @@ pub(super) enum Disposition {
     Reply(Rcode, Option<ExtendedError>),
     /// Answer NOTAUTH, with a TSIG record with this error.
     Unverified(TsigError),
+    /// Verify the signature first.
+    Signed,
     /// Pass it to the handler of such requests.
     HandOff(HandOffKind),
     /// Answer about the server itself (RFC 4892).
@@ -41,7 +43,8 @@ pub(super) enum Disposition {
 
 /// Classifies a query that has a header and this cookie status.
 #[inline]
-pub(super) fn classify(query: &Query, peer: &Peer, cookies: Option<&Cookies>, status: CookieStatus) -> Disposition {
+pub(super) fn classify(query: &Query, peer: &Peer, settings: &Settings, status: CookieStatus) -> Disposition {
+    let cookies = settings.cookies.as_ref();
     if query.header.is_response() {
         return Disposition::Drop(DropReason::Response);
     }
@@ -49,7 +52,7 @@ pub(super) fn classify(query: &Query, peer: &Peer, cookies: Option<&Cookies>, st
         return Disposition::Drop(DropReason::Source);
     }
     if query.header.opcode() != Opcode::QUERY {
-        return classify_other(query);
+        return classify_other(query, settings);
     }
     if query.fault.is_some() {
         return Disposition::Reply(Rcode::FORMERR, None);
@@ -62,8 +65,8 @@ pub(super) fn classify(query: &Query, peer: &Peer, cookies: Option<&Cookies>, st
             return Disposition::Reply(Rcode::FORMERR, None);
         }
     }
-    if let Some(error) = unverified(query) {
-        return Disposition::Unverified(error);
+    if query.tsig.is_some() {
+        return unverified(settings);
     }
     let Some(question) = query.question else {
         // RFC 7873 §5.4: BADCOOKIE "if the Server Cookie sent with the query was invalid".
@@ -95,23 +98,23 @@ pub(super) fn classify(query: &Query, peer: &Peer, cookies: Option<&Cookies>, st
 
 /// Classifies a request that is not a query.
 #[cold]
-fn classify_other(query: &Query) -> Disposition {
+fn classify_other(query: &Query, settings: &Settings) -> Disposition {
     let opcode = query.header.opcode();
     let is_malformed = query.fault.is_some() || query.question.is_none();
-    match unverified(query) {
+    match query.tsig {
         _ if opcode == Opcode::NOTIFY && is_malformed => Disposition::Reply(Rcode::FORMERR, None),
         _ if query.edns.is_some_and(|edns| edns.version > 0) => Disposition::Reply(Rcode::BADVERS, None),
-        Some(error) if matches!(opcode, Opcode::NOTIFY | Opcode::UPDATE) => Disposition::Unverified(error),
+        Some(_) if matches!(opcode, Opcode::NOTIFY | Opcode::UPDATE) => unverified(settings),
         _ if opcode == Opcode::NOTIFY => Disposition::HandOff(HandOffKind::Notify),
         _ if opcode == Opcode::UPDATE && query.question.is_some() => Disposition::HandOff(HandOffKind::Update),
         _ => Disposition::Reply(Rcode::NOTIMP, None),
     }
 }
 
-/// Returns the error of the signature of a query that has one. This server has no keys, so each signature is by an unknown key.
-#[inline]
-fn unverified(query: &Query) -> Option<TsigError> {
-    query.tsig.map(|_| TsigError::BADKEY)
+/// Classifies a query with a signature. Without keys, each signature is by an unknown key.
+#[cold]
+fn unverified(settings: &Settings) -> Disposition {
+    if settings.keys.is_some() { Disposition::Signed } else { Disposition::Unverified(TsigError::BADKEY) }
 }
 
 /// Returns whether an option has a length that its RFC forbids, where that RFC applies. RFC 7828 §3.3.1, for a query over UDP:

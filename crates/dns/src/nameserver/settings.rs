@@ -1,9 +1,11 @@
 //! The operator's settings for answers. A reload creates a new value; workers use it from their next batch on.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use super::cookie::Cookies;
 use super::rrl::RateLimit;
+use crate::tsig::Keys;
 
 /// Settings of the query engine, the same for every worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +23,8 @@ pub struct Settings {
     pub cookies: Option<Cookies>,
     /// The limit of answers to a client network over UDP; `None`: no limit.
     pub rate_limit: Option<RateLimit>,
+    /// The keys of signed messages (RFC 8945); `None`: no key is known.
+    pub keys: Option<Arc<Keys>>,
     /// Whether the zones that follow another server had no contact with it for a long time: their answers are marked as possibly
     /// stale (RFC 8914 §4.4).
     pub stale: bool,
@@ -44,6 +48,7 @@ impl Default for Settings {
             server_id: None,
             cookies: None,
             rate_limit: None,
+            keys: None,
             stale: false,
             query_log: None,
             query_log_messages: false,

@@ -19,7 +19,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::nameserver::hand_off::{Answer, Cursor, HandOff, Handler, refuse};
-use crate::nameserver::{Context, Exchange, Outcome, Peer, Transport, complete};
+use crate::nameserver::signed::{self, Signed, complete_signed};
+use crate::nameserver::{Context, Exchange, Outcome, Peer, Transport};
+use crate::tsig::Signer;
 
 /// The maximum number of requests of a connection that are in flight. A secondary server seldom needs as many; further ones get SERVFAIL,
 /// and the client repeats them.
@@ -62,6 +64,8 @@ pub(super) enum InFlight {
 /// An answer of many messages.
 pub(super) struct Many {
     pub(super) cursor: Box<dyn Cursor>,
+    /// The signer of the messages, if the request was signed.
+    pub(super) signer: Option<Signer>,
     pub(super) peer: Peer,
     pub(super) until: Instant,
     /// Whether a message has been made.
@@ -73,12 +77,15 @@ pub(super) struct Many {
 pub(super) struct Later {
     pub(super) answer: Pin<Box<dyn Future<Output = Vec<u8>> + Send>>,
     pub(super) query: Box<[u8]>,
+    /// The signer of the answer, if the request was signed.
+    pub(super) signer: Option<Signer>,
     pub(super) peer: Peer,
     _permit: OwnedSemaphorePermit,
 }
 
-/// Passes a request with the outcome [`Outcome::HandOff`] to the handler. Returns the request if it is in flight then; otherwise,
-/// the exchange has its response. `has_room`: the connection may have one more in flight.
+/// Verifies a request with the outcome [`Outcome::Signed`], and passes one with the outcome [`Outcome::HandOff`] to the handler.
+/// Returns the request if it is in flight then; otherwise, the exchange has its response. `has_room`: the connection may have one
+/// more in flight.
 #[cold]
 pub(super) fn hand_over(
     hand_offs: Option<&HandOffs>,
@@ -87,38 +94,53 @@ pub(super) fn hand_over(
     has_room: bool,
 ) -> Option<InFlight> {
     let Exchange { query, peer, response, outcome } = exchange;
+    let mut signed = None;
+    if *outcome == Outcome::Signed {
+        (*outcome, signed) = signed::respond(context, query, peer, response);
+    }
     let Outcome::HandOff(kind) = *outcome else { return None };
+    let message = signed.as_ref().map_or(*query, Signed::query);
     let has_many = !matches!(peer.transport, Transport::Udp | Transport::Https);
     let answer = hand_offs.and_then(|hand_offs| {
-        let answer = hand_offs.handler.answer(&HandOff::of(kind, query, peer, context)?)?;
-        Some((hand_offs, answer))
+        let answer = hand_offs.handler.answer(&HandOff::of(kind, message, peer, context, signed.as_ref())?)?;
+        (has_many || !matches!(answer, Answer::Many(_))).then_some((hand_offs, answer))
     });
+    let Some((hand_offs, answer)) = answer else {
+        *outcome = match signed {
+            Some(signed) => signed.refuse(context, peer, response),
+            None => refuse(context, peer, response),
+        };
+        return None;
+    };
+    let (query, mut signer) = match signed.map(Signed::into_parts) {
+        Some((query, signer)) => (query.into_boxed_slice(), Some(signer)),
+        None => ((*query).into(), None),
+    };
     let room = |semaphore: &Arc<Semaphore>| has_room.then(|| Arc::clone(semaphore).try_acquire_owned().ok())?;
     let mut message = None;
     match answer {
-        None => {
-            *outcome = refuse(context, peer, response);
-            return None;
-        }
-        Some((_, Answer::Many(_))) if !has_many => {
-            *outcome = refuse(context, peer, response);
-            return None;
-        }
-        Some((_, Answer::One(octets))) => message = Some(octets),
-        Some((hand_offs, Answer::Many(cursor))) => {
+        Answer::One(octets) => message = Some(octets),
+        Answer::Many(cursor) => {
             if let Some(permit) = room(&hand_offs.many) {
                 let until = Instant::now() + MANY_TIME_MAX;
-                return Some(InFlight::Many(Many { cursor, peer: *peer, until, has_begun: false, _permit: permit }));
+                return Some(InFlight::Many(Many {
+                    cursor,
+                    signer,
+                    peer: *peer,
+                    until,
+                    has_begun: false,
+                    _permit: permit,
+                }));
             }
         }
-        Some((hand_offs, Answer::Later(answer))) => {
+        Answer::Later(answer) => {
             let udp = peer.transport == Transport::Udp;
             if let Some(permit) = room(if udp { &hand_offs.later_udp } else { &hand_offs.later }) {
-                return Some(InFlight::Later(Later { answer, query: (*query).into(), peer: *peer, _permit: permit }));
+                return Some(InFlight::Later(Later { answer, query, signer, peer: *peer, _permit: permit }));
             }
         }
     }
-    *outcome = complete(context, query, peer, message.as_deref(), response);
+    *outcome = complete_signed(context, &query, peer, message.as_deref(), response, signer.as_mut());
     None
 }
 

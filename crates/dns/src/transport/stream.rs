@@ -161,17 +161,17 @@ impl Service {
 
     /// Returns the message of a later answer, or SERVFAIL after [`LATER_WAIT_MAX`]; when the server stops, after half of the time for
     /// the last answers.
-    pub(super) async fn wait_for(&self, later: Later) -> Vec<u8> {
+    pub(super) async fn wait_for(&self, mut later: Later) -> Vec<u8> {
         let last = async {
             self.stopped().await;
             sleep(self.limits.write / 2).await;
         };
         let answer = tokio::select! {
             biased;
-            answer = timeout(LATER_WAIT_MAX, later.answer) => answer.ok(),
+            answer = timeout(LATER_WAIT_MAX, &mut later.answer) => answer.ok(),
             () = last => None,
         };
-        self.stream_workers.with(0, |worker| worker.complete(&later.query, &later.peer, answer.as_deref()).to_vec())
+        self.stream_workers.with(0, |worker| worker.complete(&mut later, answer.as_deref()).to_vec())
     }
 
     /// Returns the maximum silence of a connection at present.

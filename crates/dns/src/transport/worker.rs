@@ -20,10 +20,11 @@ use super::ring::{RingSender, ring};
 use super::wildcard_hits::{WildcardHitReceiver, WildcardSampler};
 use crate::nameserver::hand_off::{Progress, count};
 use crate::nameserver::query_log::Record;
+use crate::nameserver::signed::complete_signed;
 use crate::nameserver::{
-    Context, Exchange, Limiter, Outcome, Peer, Response, Scratch, Settings, Stats, Transport, complete, respond,
-    respond_batch,
+    Context, Exchange, Limiter, Outcome, Peer, Response, Scratch, Settings, Stats, Transport, respond, respond_batch,
 };
+use crate::tsig::Signer;
 use crate::zone::db::{Reader, ZoneDb};
 
 /// The operator's current settings: a reload stores a new value, and each worker uses it from its next batch on.
@@ -146,7 +147,7 @@ impl QueryWorker {
         // Allocates only for these rare answers.
         let mut later = Vec::new();
         for (number, exchange) in exchanges.iter_mut().enumerate() {
-            if let Outcome::HandOff(_) = exchange.outcome
+            if let Outcome::HandOff(_) | Outcome::Signed = exchange.outcome
                 && let Some(InFlight::Later(answer)) = hand_over(self.hand_offs.as_deref(), &context, exchange, true)
             {
                 later.push((number, answer));
@@ -174,7 +175,9 @@ impl QueryWorker {
         let mut exchange = Exchange::new(query, peer, buffer);
         exchange.outcome = respond(&context, query, &peer, &mut exchange.response);
         let in_flight = match exchange.outcome {
-            Outcome::HandOff(_) => hand_over(self.hand_offs.as_deref(), &context, &mut exchange, has_room),
+            Outcome::HandOff(_) | Outcome::Signed => {
+                hand_over(self.hand_offs.as_deref(), &context, &mut exchange, has_room)
+            }
             _ => None,
         };
         let exchanges = std::slice::from_ref(&exchange);
@@ -211,11 +214,12 @@ pub(super) struct StreamWorker {
 
 impl StreamWorker {
     /// Returns the response to a request that was handed off: `message`, or SERVFAIL.
-    pub(super) fn complete(&mut self, query: &[u8], peer: &Peer, message: Option<&[u8]>) -> &[u8] {
+    pub(super) fn complete(&mut self, later: &mut Later, message: Option<&[u8]>) -> &[u8] {
         let QueryWorker { zones, settings, stats, .. } = &mut self.query_worker;
         let context = Context { snapshot: zones.snapshot(), settings: settings.load(), stats, limiter: None };
         let mut response = Response::new(&mut self.buffer);
-        complete(&context, query, peer, message, &mut response);
+        let Later { query, peer, signer, .. } = later;
+        complete_signed(&context, query, peer, message, &mut response, signer.as_mut());
         let octets = response.octets().len();
         &self.buffer[..octets]
     }
@@ -223,13 +227,20 @@ impl StreamWorker {
     /// Makes the next message of an answer, and returns whether it is the last. `None` if the answer takes too long, or its cursor
     /// made no message.
     pub(super) fn fill(&mut self, many: &mut Many) -> Option<(&[u8], bool)> {
-        if tokio::time::Instant::now() >= many.until {
+        let moment = tokio::time::Instant::now();
+        if moment >= many.until {
             return None;
         }
-        let (octets, is_last) = match many.cursor.fill(&mut self.buffer) {
+        let room = self.buffer.len() - many.signer.as_ref().map_or(0, Signer::octets);
+        let (mut octets, is_last) = match many.cursor.fill(&mut self.buffer[..room]) {
             Progress::More(octets) => (octets, false),
             Progress::Last(octets) => (octets, true),
         };
+        if let Some(signer) = many.signer.as_mut().filter(|_| octets > 0) {
+            // The messages can be minutes apart.
+            let now = self.query_worker.begin(moment.into_std());
+            octets = signer.sign(&mut self.buffer, octets, now)?;
+        }
         let message = self.buffer.get(..octets).filter(|message| !message.is_empty())?;
         if !std::mem::replace(&mut many.has_begun, true) {
             count(&self.query_worker.stats, &many.peer, message);

@@ -17,6 +17,8 @@ pub mod option {
     pub const PADDING: u16 = 12;
     /// Extended error (RFC 8914).
     pub const EXTENDED_ERROR: u16 = 15;
+    /// Version of the zone (RFC 9660).
+    pub const ZONEVERSION: u16 = 19;
 }
 
 /// An extended error (RFC 8914 §4), by its INFO-CODE.
@@ -58,6 +60,8 @@ pub struct Edns {
     pub malformed_keepalive: bool,
     /// Whether the client padded its query.
     pub padding: bool,
+    /// Whether the client requests the version of the zone.
+    pub zone_version: bool,
     /// The position of the cookie in the query, and its length: 8 or 16 to 40.
     pub cookie: Option<(u16, u8)>,
     /// Whether the cookie has another length, which is malformed for a server that supports cookies (RFC 7873 §5.2.2).
@@ -100,6 +104,8 @@ impl Edns {
                 option::KEEPALIVE if length == 0 => edns.keepalive = true,
                 option::KEEPALIVE => edns.malformed_keepalive = true,
                 option::PADDING => edns.padding = true,
+                // RFC 9660 §3.1: an empty option requests it. Another one is ignored.
+                option::ZONEVERSION if length == 0 => edns.zone_version = true,
                 // Only the first of several is read (RFC 7873 §5.2).
                 option::COOKIE if edns.cookie.is_some() || edns.malformed_cookie => {}
                 // §5.2.2: a length other than 8 or 16 to 40 is FORMERR.

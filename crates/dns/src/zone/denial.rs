@@ -67,6 +67,14 @@ pub(super) fn is_too_costly(iterations: u16, salt: &[u8]) -> bool {
     iterations > 0 && (u32::from(iterations) + 1) * blocks_per_round > HASH_BLOCKS_MAX
 }
 
+/// The position of an NSEC3 owner in one version of a zone.
+#[derive(Debug, Clone)]
+pub struct HashedKey {
+    /// Whether the record is not of the chain that proves absences.
+    is_leftover: bool,
+    key: Box<[u8]>,
+}
+
 impl Denial {
     /// Returns the chain in `contents`, and NSEC3 records of other chains; `None` if there are neither.
     pub(super) fn build(contents: &Contents) -> Result<Option<Denial>, TooLarge> {
@@ -192,6 +200,21 @@ impl Denial {
             let name = Name::from_wire(&wire).expect("it was a name when it was compiled");
             (name, node.to_rrsets(apex))
         })
+    }
+
+    /// Returns the nodes of NSEC3 owners, which are not among those of the zone, after this key; each with its key.
+    pub fn hashed_nodes_after(&self, key: Option<&HashedKey>) -> impl Iterator<Item = (HashedKey, Node<'_>)> {
+        let (chain, leftover) = match key {
+            None => (None, None),
+            Some(HashedKey { is_leftover: false, key }) => (Some(&key[..]), None),
+            Some(HashedKey { is_leftover: true, key }) => (None, Some(&key[..])),
+        };
+        let in_chain = self.is_hashed_chain() && leftover.is_none();
+        let chain = in_chain.then(|| self.chain.after(chain)).into_iter().flatten().map(|entry| (false, entry));
+        let leftover = self.leftover.after(leftover).map(|entry| (true, entry));
+        chain
+            .chain(leftover)
+            .map(|(is_leftover, (key, octets))| (HashedKey { is_leftover, key: key.into() }, Node::at(octets)))
     }
 
     /// Returns whether the chain is of NSEC3 records.

@@ -45,6 +45,15 @@ pub struct Zone {
     pub(super) denies_until: AtomicU64,
 }
 
+/// The position of a node in the image of one version of a zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NodePosition {
+    /// 0: the head; others are parts of the directory.
+    part: usize,
+    leaf: usize,
+    node: usize,
+}
+
 /// The value of [`Zone::set_denies_until`] for a zone that lacks no existing name.
 pub const DENIES_ALWAYS: u64 = u64::MAX;
 
@@ -274,6 +283,30 @@ impl Zone {
     pub(super) fn nodes(&self) -> impl Iterator<Item = Node<'_>> {
         let leaves = self.directory.iter().flat_map(Directory::leaves);
         self.head.nodes().chain(leaves.flat_map(Leaf::nodes))
+    }
+
+    /// Returns the nodes from a position on, each with its position. The order is that of the image: the apex first, and no other.
+    pub fn nodes_from(&self, from: NodePosition) -> impl Iterator<Item = (NodePosition, Node<'_>)> {
+        let parts = self.directory.as_ref().map_or(0, |directory| directory.parts.len());
+        (from.part..=parts).flat_map(move |part| {
+            let is_first = part == from.part;
+            let leaves = match part.checked_sub(1) {
+                None => 1,
+                Some(at) => self.directory.as_ref().map_or(0, |directory| directory.parts[at].leaves.len()),
+            };
+            (if is_first { from.leaf } else { 0 }..leaves).flat_map(move |leaf| {
+                let nodes = match (part.checked_sub(1), &self.directory) {
+                    (Some(at), Some(directory)) => &*directory.parts[at].leaves[leaf],
+                    _ => &self.head,
+                };
+                let skipped = if is_first && leaf == from.leaf { from.node } else { 0 };
+                nodes
+                    .nodes()
+                    .enumerate()
+                    .skip(skipped)
+                    .map(move |(node, found)| (NodePosition { part, leaf, node }, found))
+            })
+        })
     }
 
     /// Returns the labels above the apex of the suffix of `qname` without its first `skipped` labels; `None` if it is outside the

@@ -110,6 +110,32 @@ impl OrderedMap {
         }
     }
 
+    /// Returns the entries after `key` in the order of their keys; all of them if there is no key.
+    pub(super) fn after(&self, key: Option<&[u8]>) -> impl Iterator<Item = (&[u8], &[u8])> {
+        // Each block with the index of its next key.
+        let mut path: Vec<(&Block, usize)> = Vec::new();
+        let mut next = self.root.as_deref();
+        while let Some(block) = next {
+            let at = key.map_or(0, |key| block.keys.up_to(key));
+            (next, path) = match &block.below {
+                Below::Values(_) => (None, with(path, (block, at))),
+                Below::Blocks(blocks) => (Some(&*blocks[at.saturating_sub(1)]), with(path, (block, at.max(1)))),
+            };
+        }
+        std::iter::from_fn(move || {
+            loop {
+                let (block, at) = path.last_mut()?;
+                let (block, index) = (*block, *at);
+                *at += 1;
+                match &block.below {
+                    _ if index >= block.keys.count() => drop(path.pop()),
+                    Below::Values(values) => return Some((block.keys.get(index), values.get(index))),
+                    Below::Blocks(blocks) => path.push((&blocks[index], 0)),
+                }
+            }
+        })
+    }
+
     /// Returns the values in the order of their keys.
     pub(super) fn values(&self) -> impl Iterator<Item = &[u8]> {
         let mut blocks: Vec<&Block> = self.root.as_deref().into_iter().collect();
@@ -123,6 +149,11 @@ impl OrderedMap {
         });
         leaves.flat_map(Strings::iter)
     }
+}
+
+fn with<T>(mut path: Vec<T>, next: T) -> Vec<T> {
+    path.push(next);
+    path
 }
 
 impl Block {
@@ -266,6 +297,7 @@ mod tests {
     /// Every lookup gives what the model gives, and no block is empty or too large.
     fn assert_is(map: &OrderedMap, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
         assert!(map.values().eq(model.values()));
+        assert!(map.after(None).map(|(_, value)| value).eq(model.values()));
         let pair = |(key, value): (&'_ Vec<u8>, &'_ Vec<u8>)| (key.clone(), value.clone());
         let owned = |(key, value): (&[u8], &[u8])| (key.to_vec(), value.to_vec());
         assert_eq!(map.last().map(owned), model.last_key_value().map(pair));
@@ -274,6 +306,8 @@ mod tests {
             let key = key(number);
             assert_eq!(map.at_or_before(&key).map(owned), model.range(..=key.clone()).next_back().map(pair));
             assert_eq!(map.get(&key), model.get(&key).map(|value| &value[..]));
+            let after = model.range((std::ops::Bound::Excluded(key.clone()), std::ops::Bound::Unbounded));
+            assert!(map.after(Some(&key)).take(70).map(owned).eq(after.take(70).map(pair)));
         }
         for block in blocks(map) {
             assert!((1..2 * BLOCK_ENTRIES + 1).contains(&block.keys.count()), "{}", block.keys.count());

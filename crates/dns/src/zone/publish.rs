@@ -403,18 +403,24 @@ impl Swap {
         self.after.as_ref()?.zone.serial()
     }
 
+    /// Returns the changed owners, if they are known to be the only difference.
+    pub fn changed_owners(&self) -> Option<&[OwnerChange]> {
+        match (&self.before, &self.after, &self.changes) {
+            (Some(before), Some(after), Some(changes)) if before.origin.rank() == after.origin.rank() => Some(changes),
+            _ => None,
+        }
+    }
+
     /// Returns changes that turn the records before into those after. If the owners are not known to be the only difference, this
     /// compares all records of both zones.
     pub fn difference(&self) -> Cow<'_, [OwnerChange]> {
-        match (&self.before, &self.after, &self.changes) {
-            (Some(before), Some(after), Some(changes)) if before.origin.rank() == after.origin.rank() => changes.into(),
-            (before, after, _) => {
-                let none = || Contents::new(self.apex.clone());
-                let contents =
-                    |version: &Option<Version>| version.as_ref().map_or_else(none, |version| version.zone.contents());
-                diff::owners(&contents(before), &contents(after)).into()
-            }
+        if let Some(changes) = self.changed_owners() {
+            return changes.into();
         }
+        let none = || Contents::new(self.apex.clone());
+        let contents =
+            |version: &Option<Version>| version.as_ref().map_or_else(none, |version| version.zone.contents());
+        diff::owners(&contents(&self.before), &contents(&self.after)).into()
     }
 }
 

@@ -34,4 +34,5 @@ mod rfc9276;
 mod rfc9460;
 mod rfc9471;
 mod rfc9619;
+mod rfc9660;
 mod signpost;

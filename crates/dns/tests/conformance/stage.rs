@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 use std::sync::OnceLock;
 
 use signpost_dns::nameserver::hand_off::refuse;
-use signpost_dns::nameserver::{Context, Limiter, Outcome, Peer, Response, Settings, Stats, Transport, respond};
+use signpost_dns::nameserver::{
+    Context, Limiter, Outcome, Peer, Response, Settings, Stats, Transport, respond, signed,
+};
 use signpost_dns::wire::name::unescape;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::db::ZoneDb;
@@ -135,14 +137,16 @@ impl Stage {
         let snapshot = self.db.snapshot();
         let limiter = self.limiter.as_ref();
         let context = Context { snapshot: &snapshot, settings, stats, limiter };
-        match respond(&context, query, peer, &mut response) {
-            Outcome::Drop => None,
-            Outcome::HandOff(_) => {
-                refuse(&context, peer, &response);
-                Some(response.octets().to_vec())
-            }
-            Outcome::Reply => Some(response.octets().to_vec()),
-        }
+        let (outcome, signed) = match respond(&context, query, peer, &mut response) {
+            Outcome::Signed => signed::respond(&context, query, peer, &mut response),
+            outcome => (outcome, None),
+        };
+        let outcome = match (outcome, signed) {
+            (Outcome::HandOff(_), Some(signed)) => signed.refuse(&context, peer, &mut response),
+            (Outcome::HandOff(_), None) => refuse(&context, peer, &response),
+            (outcome, _) => outcome,
+        };
+        (outcome == Outcome::Reply).then(|| response.octets().to_vec())
     }
 
     /// Queries `name TYPE [option…]`, with EDNS of 1232 octets unless the options differ, and returns the response.

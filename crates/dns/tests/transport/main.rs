@@ -11,4 +11,5 @@ mod stream;
 mod support;
 mod tls;
 mod tls_client;
+mod transfers;
 mod udp;

@@ -1,4 +1,6 @@
-//! RFC 8945: TSIG, as a server without keys answers to it.
+//! RFC 8945: TSIG. Here, as a server without keys answers to it.
+
+mod verified;
 
 use signpost_dns::nameserver::Transport;
 use signpost_dns::wire::{Name, RecordType};
@@ -111,11 +113,17 @@ fn section_5_2_where_it_has_to_be() {
         record[key().len() + 3] = 1;
         record
     };
+    let with_ttl = {
+        let mut record = good.clone();
+        record[key().len() + 7] = 1;
+        record
+    };
     for (more, why) in [
         (vec![good.clone(), address.clone()], "not the last"),
         (vec![good.clone(), good.clone()], "two"),
         (vec![good.clone(), opt_record], "OPT behind it"),
         (vec![in_class_in], "another class"),
+        (vec![with_ttl], "a TTL"),
         (vec![tsig(&key(), &rdata(&[7; 32])[..40])], "cut"),
         (vec![tsig(&key(), &[rdata(&[7; 32]), vec![0]].concat())], "an octet too many"),
         (vec![tsig(&key(), b"")], "nothing"),

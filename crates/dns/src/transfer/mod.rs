@@ -1,0 +1,236 @@
+//! Zone transfers to secondary servers: AXFR (RFC 5936) and IXFR (RFC 1995), over TCP, TLS (RFC 9103) and QUIC.
+//!
+//! [`Transfers`] is the handler of such requests: it checks the rights of the client, and returns a cursor over one version of the
+//! zone, which makes each message when the client has read the previous one. Without a [`Rule`] that permits it, a transfer is
+//! refused.
+//!
+//! A transfer keeps its version of the zone, of which others share most of the memory, at most for the time that
+//! [`crate::transport`] limits. A zone whose records have weights is transferred without these.
+
+mod axfr;
+mod history;
+mod ixfr;
+mod message;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+
+use axfr::Axfr;
+use history::History;
+use ixfr::Ixfr;
+use message::{Head, Message};
+
+use crate::nameserver::hand_off::{Answer, Cursor, HandOff, HandOffKind, Handler, Progress};
+use crate::nameserver::prefix::Prefix;
+use crate::nameserver::{Peer, Transport};
+use crate::tsig::Key;
+use crate::wire::header::Rcode;
+use crate::wire::{Class, Name, RecordType};
+use crate::zone::publish::Step;
+use crate::zone::rrset::{Rdata, Ttl};
+use crate::zone::{Serial, Zone};
+
+/// A record of a difference.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Record {
+    owner: Name,
+    rtype: RecordType,
+    ttl: Ttl,
+    rdata: Rdata,
+}
+
+/// A right to transfer zones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// The zones; none: all.
+    pub zones: Vec<ZonePattern>,
+    /// The networks of the clients; none: all.
+    pub networks: Vec<Prefix>,
+    /// The names of the keys, one of which must sign the request; none: no signature is necessary.
+    pub keys: Vec<Name>,
+    /// Whether the transfer must be encrypted (RFC 9103).
+    pub tls: bool,
+}
+
+/// Some zones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ZonePattern {
+    /// The zone with this name.
+    Name(Name),
+    /// The zones below this name.
+    Below(Name),
+}
+
+impl ZonePattern {
+    /// Returns whether a zone is one of them.
+    pub fn contains(&self, apex: &Name) -> bool {
+        match self {
+            ZonePattern::Name(name) => name == apex,
+            ZonePattern::Below(name) => apex.is_below(name),
+        }
+    }
+}
+
+impl Rule {
+    /// Returns whether the rule is about a zone.
+    pub fn is_about(&self, apex: &Name) -> bool {
+        self.zones.is_empty() || self.zones.iter().any(|zone| zone.contains(apex))
+    }
+
+    fn permits(&self, apex: &Name, peer: &Peer, key: Option<&Arc<Key>>) -> bool {
+        let address = peer.address.ip().to_canonical();
+        self.is_about(apex)
+            && (self.networks.is_empty() || self.networks.iter().any(|network| network.contains(address)))
+            && (self.keys.is_empty() || key.is_some_and(|key| self.keys.contains(key.name())))
+            && (!self.tls || matches!(peer.transport, Transport::Tls | Transport::Quic))
+    }
+}
+
+/// The numbers of answered requests since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Transfers of whole zones.
+    pub full: u64,
+    /// Transfers of differences.
+    pub incremental: u64,
+    /// Answers that the client's version is current, or that it should use TCP.
+    pub current: u64,
+    /// Requests that no rule permits.
+    pub refused: u64,
+    /// Other errors: no such zone, an unavailable zone, or a malformed request.
+    pub failed: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    full: AtomicU64,
+    incremental: AtomicU64,
+    current: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// The handler of requests for transfers.
+#[derive(Default)]
+pub struct Transfers {
+    rules: ArcSwap<Vec<Rule>>,
+    history: History,
+    counters: Counters,
+}
+
+impl Transfers {
+    /// Returns a handler that permits what these rules permit.
+    pub fn new(rules: Vec<Rule>) -> Self {
+        Transfers { rules: ArcSwap::from_pointee(rules), ..Transfers::default() }
+    }
+
+    /// Replaces the rules. Transfers in progress continue.
+    pub fn set_rules(&self, rules: Vec<Rule>) {
+        self.rules.store(Arc::new(rules));
+    }
+
+    /// Records the differences of a step for incremental transfers: the listener of a [`crate::zone::publish::Publisher`].
+    pub fn record(&self, step: &Step) {
+        let rules = self.rules.load();
+        self.history.record(step, |apex| rules.iter().any(|rule| rule.is_about(apex)));
+    }
+
+    /// Returns the numbers of answered requests.
+    pub fn counts(&self) -> Counts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counters { full, incremental, current, refused, failed } = &self.counters;
+        Counts {
+            full: read(full),
+            incremental: read(incremental),
+            current: read(current),
+            refused: read(refused),
+            failed: read(failed),
+        }
+    }
+
+    fn transfer(&self, request: &HandOff<'_>) -> Option<Answer> {
+        let apex = Name::from_wire(request.question.name(request.message)).ok()?;
+        let is_permitted = self.rules.load().iter().any(|rule| rule.permits(&apex, request.peer, request.key));
+        if !is_permitted || request.question.qclass != Class::IN {
+            count(&self.counters.refused);
+            return None;
+        }
+        let head = Head::of(request.message)?;
+        let fail = |rcode| {
+            count(&self.counters.failed);
+            Some(Answer::One(head.reply(rcode)))
+        };
+        // RFC 5936 §2.2.1: NOTAUTH if the server is not authoritative.
+        let Some(zone) = request.zone else { return fail(Rcode::NOTAUTH) };
+        let Some(serial) = zone.serial() else { return fail(Rcode::SERVFAIL) };
+        if request.question.qtype == RecordType::IXFR {
+            let Some(client) = ixfr::serial_of_client(request.message) else { return fail(Rcode::FORMERR) };
+            // RFC 1995 §2: "If an IXFR query with the same or newer version number than that of the server is received, it is
+            // replied to with a single SOA record of the server's current version". So is a serial without an order.
+            if !serial.is_after(client) {
+                count(&self.counters.current);
+                return soa_only(zone, &head, request.octets_max).map(Answer::One);
+            }
+            if let Some(answer) = self.increment(request, zone, &head, (client, serial)) {
+                return Some(answer);
+            }
+        }
+        if request.peer.transport == Transport::Udp {
+            if request.question.qtype == RecordType::AXFR {
+                count(&self.counters.refused);
+                return None;
+            }
+            // §2: "[...] or the server does not have it: [...] a single SOA", so that the client repeats the request over TCP.
+            count(&self.counters.current);
+            return soa_only(zone, &head, request.octets_max).map(Answer::One);
+        }
+        count(&self.counters.full);
+        Some(Answer::Many(Box::new(Axfr::new(Arc::clone(zone), head))))
+    }
+
+    /// Returns the difference between two serials, if it is known, smaller than the zone, and fits in a datagram.
+    fn increment(
+        &self,
+        request: &HandOff<'_>,
+        zone: &Arc<Zone>,
+        head: &Head,
+        (from, to): (Serial, Serial),
+    ) -> Option<Answer> {
+        let difference = self.history.between(zone.apex(), from, to, zone.octets())?;
+        let mut cursor = Ixfr::new(Arc::clone(zone), head.clone(), difference);
+        if request.peer.transport != Transport::Udp {
+            count(&self.counters.incremental);
+            return Some(Answer::Many(Box::new(cursor)));
+        }
+        let mut buffer = vec![0; request.octets_max];
+        let Progress::Last(octets @ 1..) = cursor.fill(&mut buffer) else { return None };
+        buffer.truncate(octets);
+        count(&self.counters.incremental);
+        Some(Answer::One(buffer))
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Returns a response with the SOA record.
+fn soa_only(zone: &Zone, head: &Head, octets_max: usize) -> Option<Vec<u8>> {
+    let mut buffer = vec![0; octets_max.min(usize::from(u16::MAX))];
+    let mut message = Message::new(&mut buffer, head, zone, true).ok()?;
+    message.put_soa(zone).ok()?;
+    let octets = message.finish();
+    buffer.truncate(octets);
+    Some(buffer)
+}
+
+impl Handler for Transfers {
+    fn answer(&self, request: &HandOff<'_>) -> Option<Answer> {
+        match request.kind {
+            HandOffKind::Transfer => self.transfer(request),
+            HandOffKind::Notify | HandOffKind::Update => None,
+        }
+    }
+}

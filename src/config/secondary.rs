@@ -1,0 +1,144 @@
+//! The tables `[[dns.transfer]]` and `[[dns.secondary]]`: who may transfer zones, and who is notified of their changes.
+
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use super::value::server_address;
+use signpost_dns::nameserver::prefix::Prefix;
+use signpost_dns::transfer::{Rule, ZonePattern};
+use signpost_dns::wire::Name;
+
+/// An example of each, for error messages.
+pub(super) const TRANSFER_EXAMPLE: &str = "{ network = \"192.0.2.0/24\", key = \"transfer.example\" }";
+pub(super) const SECONDARY_EXAMPLE: &str = "{ address = \"192.0.2.53\", key = \"transfer.example\" }";
+
+/// A secondary server that is notified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Secondary {
+    /// The address of its DNS server.
+    pub address: SocketAddr,
+    /// The name of the key that signs the requests.
+    pub key: Option<Name>,
+    /// The zones; none: all.
+    pub zones: Vec<ZonePattern>,
+    /// The source address of the requests.
+    pub source: Option<IpAddr>,
+}
+
+/// Reads a rule of transfers.
+pub(super) fn transfer(text: &str) -> Result<Rule, String> {
+    let pairs = Pairs::read(text, &["zone", "network", "key", "transport"], &["zone", "network", "key"])?;
+    let tls = match pairs.one("transport") {
+        None => false,
+        Some("tls") => true,
+        Some(other) => return Err(format!("transport \"{other}\" must be tls, or not set")),
+    };
+    let (networks, keys) = (pairs.all("network", Prefix::from_str)?, pairs.all("key", name)?);
+    if networks.is_empty() && keys.is_empty() {
+        return Err(
+            "network or key is missing; set network=PREFIX (0.0.0.0/0 and ::/0 for everyone), key=NAME, or both"
+                .to_owned(),
+        );
+    }
+    Ok(Rule { zones: pairs.all("zone", zone)?, networks, keys, tls })
+}
+
+/// Reads a secondary server.
+pub(super) fn secondary(text: &str) -> Result<Secondary, String> {
+    let pairs = Pairs::read(text, &["address", "key", "zone", "source"], &["zone"])?;
+    let [address] = pairs.all("address", server_address)?[..] else {
+        return Err("address is missing; set address=ADDR[:PORT]".to_owned());
+    };
+    let source = pairs.all("source", IpAddr::from_str)?.pop();
+    if source.is_some_and(|source| source.is_ipv4() != address.is_ipv4()) {
+        return Err("source and address must be of the same family".to_owned());
+    }
+    Ok(Secondary { address, key: pairs.all("key", name)?.pop(), zones: pairs.all("zone", zone)?, source })
+}
+
+fn name(text: &str) -> Result<Name, String> {
+    Name::parse(text.as_bytes(), &Name::root()).map_err(|error| error.to_string())
+}
+
+fn zone(text: &str) -> Result<ZonePattern, String> {
+    match text.strip_prefix("*.") {
+        Some(below) => name(below).map(ZonePattern::Below),
+        None => name(text).map(ZonePattern::Name),
+    }
+}
+
+/// The pairs of a table. Keys are known, and unique unless they can repeat.
+struct Pairs<'t>(Vec<(&'t str, &'t str)>);
+
+impl<'t> Pairs<'t> {
+    fn read(text: &'t str, keys: &[&str], repeated: &[&str]) -> Result<Self, String> {
+        let mut pairs: Vec<(&str, &str)> = Vec::new();
+        for pair in text.split(',') {
+            let known = || keys.join(", ");
+            let (key, value) =
+                pair.split_once('=').ok_or_else(|| format!("\"{pair}\" must be KEY=VALUE; keys are {}", known()))?;
+            let (key, value) = (key.trim(), value.trim());
+            if !keys.contains(&key) {
+                return Err(format!("unknown key \"{key}\"; keys are {}", known()));
+            }
+            if !repeated.contains(&key) && pairs.iter().any(|(other, _)| *other == key) {
+                return Err(format!("{key} is set twice"));
+            }
+            pairs.push((key, value));
+        }
+        Ok(Pairs(pairs))
+    }
+
+    fn one(&self, key: &str) -> Option<&'t str> {
+        self.0.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
+    }
+
+    /// Returns the values of a key.
+    fn all<T, E: ToString>(&self, key: &str, read: impl Fn(&str) -> Result<T, E>) -> Result<Vec<T>, String> {
+        let values = self.0.iter().filter(|(name, _)| *name == key);
+        values
+            .map(|(_, value)| read(value).map_err(|error| format!("{key} \"{value}\": {}", error.to_string())))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_read() {
+        let name = |text: &str| text.parse::<Name>().expect("a name");
+        let rule =
+            transfer("zone=a.example,zone=*.b.example,network=192.0.2.0/24,network=::/0,key=k.example,transport=tls");
+        let expected = Rule {
+            zones: vec![ZonePattern::Name(name("a.example.")), ZonePattern::Below(name("b.example."))],
+            networks: vec!["192.0.2.0/24".parse().expect("a prefix"), "::/0".parse().expect("a prefix")],
+            keys: vec![name("k.example.")],
+            tls: true,
+        };
+        assert_eq!(rule, Ok(expected));
+        let server = secondary("address=192.0.2.53,key=k.example,zone=a.example,source=192.0.2.1").expect("valid");
+        assert_eq!((server.address.to_string().as_str(), server.key), ("192.0.2.53:53", Some(name("k.example."))));
+        for (text, expected) in [
+            ("zone=a.example", "network or key is missing"),
+            ("network=192.0.2.1/24", "network \"192.0.2.1/24\": has bits after the prefix"),
+            ("key=a..b", "key \"a..b\": a label is empty"),
+            ("key=a,transport=tcp", "transport \"tcp\" must be tls"),
+            ("keys=a", "unknown key \"keys\"; keys are zone, network, key, transport"),
+            ("key", "\"key\" must be KEY=VALUE"),
+        ] {
+            let error = transfer(text).expect_err(text);
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+        for (text, expected) in [
+            ("key=a", "address is missing"),
+            ("address=192.0.2.53,address=192.0.2.54", "address is set twice"),
+            ("address=0.0.0.0", "address \"0.0.0.0\": the unspecified address"),
+            ("address=192.0.2.53,source=::1", "source and address"),
+        ] {
+            let error = secondary(text).expect_err(text);
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+    }
+}
