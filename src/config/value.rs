@@ -321,6 +321,9 @@ pub(super) fn secret_name(text: &str) -> Result<SecretName, &'static str> {
     }
 }
 
+/// A table of `dns.zone`, for error messages.
+pub(super) const ZONE_EXAMPLE: &str = "{ name = \"example.org\", counters = \"always\" }";
+
 /// Reads the policy of some zones.
 pub(super) fn zone_policy(text: &str) -> Result<(ZonePattern, ZonePolicy), String> {
     let (mut zones, mut counters) = (None, None);
@@ -400,9 +403,6 @@ mod tests {
             Ok(ZonePattern::Below("a".parse().expect("a name")))
         );
     }
-
-    /// A table of `dns.zone`, for error messages.
-    pub const ZONE_EXAMPLE: &str = "{ name = \"example.org\", counters = \"always\" }";
 
     #[test]
     fn resolvers_of_the_system() {
