@@ -120,7 +120,7 @@ fn a_secret_is_served(proxy: &'static str) {
     until_ready(&kubectl, "True CertificateValid");
     until("https answers", || match curl(&agent, &one.ca) {
         Ok(body) if body == "shop" => Ok(()),
-        other => Err(other),
+        other => Err(format!("{other:?}")),
     });
     assert!(curl(&agent, &two.ca).is_err());
     let described = kubectl.ok(&["describe", "secret", "shop-tls", "-n", "web"]);
@@ -178,7 +178,7 @@ fn a_secret_is_served(proxy: &'static str) {
     agent.start();
     until("https answers without the API", || match curl(&agent, &two.ca) {
         Ok(body) if body == "shop" => Ok(()),
-        other => Err(other),
+        other => Err(format!("{other:?}")),
     });
 
     // Without a Route that names it, it is gone.
@@ -190,7 +190,7 @@ fn a_secret_is_served(proxy: &'static str) {
     until("the agent has no key of it", || {
         let mut found = Vec::new();
         files_with(&agent.directory(), &texts[2..], &mut found);
-        if found.is_empty() { Ok(()) } else { Err(found) }
+        if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) }
     });
 }
 
