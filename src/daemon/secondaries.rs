@@ -52,8 +52,9 @@ impl Secondaries {
 pub async fn notify(notifier: Arc<Notifier>, stop: CancellationToken) {
     if let Err((address, error)) = notifier.run(stop.clone()).await {
         tracing::error!(%address, %error, "failed to open a socket for NOTIFY; secondary servers are not notified");
-        stop.cancelled().await;
     }
+    // Without secondary servers, or a socket, there is nothing to send, and the process goes on.
+    stop.cancelled().await;
 }
 
 /// Reads the key files, and checks that the keys that the settings name exist; `None` without key files.
