@@ -20,7 +20,7 @@ pub struct Sources(OnceLock<Source>);
 
 impl Sources {
     /// Sets the source of reports. A process has one; a second call changes nothing.
-    pub fn open(&self, source: impl Fn() -> Result<Value, String> + Send + Sync + 'static) {
+    pub(crate) fn open(&self, source: impl Fn() -> Result<Value, String> + Send + Sync + 'static) {
         let _ = self.0.set(Box::new(source));
     }
 

@@ -58,6 +58,14 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("user list", ["signpost user list", "signpost user list --data-dir /var/lib/signpost -o json"]),
     ("user revoke", ["signpost user revoke tina", "signpost user revoke tina --credential 8c1f"]),
     (
+        "key tsig generate",
+        [
+            "signpost key tsig generate transfer.example --output transfer.key",
+            "signpost key tsig generate transfer.example --algorithm hmac-sha512",
+        ],
+    ),
+    ("key tsig show", ["signpost key tsig show transfer.key", "signpost key tsig show transfer.key --format knot"]),
+    (
         "kubeconfig",
         [
             "signpost kubeconfig --user tina --namespace shop --out tina.kubeconfig",

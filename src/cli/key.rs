@@ -81,7 +81,7 @@ fn generate(matches: &ArgMatches) -> Outcome {
 
 fn show(matches: &ArgMatches) -> Outcome {
     let path = matches.get_one::<std::path::PathBuf>("file").expect("it is required");
-    print(&text(&read_file(path)?, matches));
+    print(&text(&read_file(path).map_err(|error| Error::Failed(error.to_string()))?, matches));
     Ok(Exit::Success)
 }
 

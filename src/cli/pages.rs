@@ -123,6 +123,8 @@ fn mention(words: &[String]) -> Option<String> {
             match command.find_subcommand(word) {
                 Some(below) => command = below,
                 None if ABSENT.contains(&word.as_str()) => return None,
+                // `explain` takes an object of a source cluster in place of a command.
+                None if command.get_name() == "explain" && word.contains('/') => is_named = false,
                 None => return Some(format!("no command {word}")),
             }
         } else {

@@ -144,7 +144,7 @@ pub(super) const SOURCE_MODES: [(&str, Mode); 3] =
     [("off", Mode::Off), ("show", Mode::Show), ("publish", Mode::Publish)];
 
 /// Reads `CLASS=ZONE`.
-pub fn ingress_class(text: &str) -> Result<(String, String), String> {
+pub(crate) fn ingress_class(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((class, dns)) if !class.is_empty() => Ok((class.to_owned(), zone(dns)?)),
         _ => Err("must be CLASS=ZONE".to_owned()),

@@ -19,7 +19,7 @@ const FILE_MAX: u64 = 1 << 20;
 
 /// The reason why keys cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{0} (dns.tsig-keys)")]
+#[error("{0}")]
 pub struct KeysError(String);
 
 /// The parts of a name server for its secondary servers.
@@ -53,7 +53,7 @@ pub async fn notify(notifier: Arc<Notifier>, stop: CancellationToken) {
     if let Err((address, error)) = notifier.run(stop.clone()).await {
         tracing::error!(%address, %error, "failed to open a socket for NOTIFY; secondary servers are not notified");
     }
-    // Without secondary servers, or a socket, there is nothing to send, and the process goes on.
+    // Without secondary servers, or a socket, there is nothing to send, and the process continues.
     stop.cancelled().await;
 }
 
@@ -61,14 +61,14 @@ pub async fn notify(notifier: Arc<Notifier>, stop: CancellationToken) {
 pub fn load_keys(settings: &Settings) -> Result<Option<Arc<Keys>>, KeysError> {
     let mut all = Vec::new();
     for path in &settings.dns.tsig_keys {
-        all.extend(read_file(path).map_err(KeysError)?);
+        all.extend(read_file(path)?);
     }
-    let keys = Keys::new(all).map_err(KeysError)?;
+    let keys = Keys::new(all).map_err(|error| KeysError(format!("{error} (dns.tsig-keys)")))?;
     let missing = |name: &&Name| keys.get(name).is_none();
     let of_rules = settings.dns.transfer.iter().flat_map(|rule| &rule.keys);
     let of_servers = settings.dns.secondary.iter().filter_map(|server| server.key.as_ref());
     if let Some(name) = of_rules.chain(of_servers).find(missing) {
-        return Err(KeysError(format!("key {name} is in no key file; add it, or correct the name")));
+        return Err(KeysError(format!("key {name} is in no key file; add it, or correct the name (dns.tsig-keys)")));
     }
     Ok((!keys.is_empty()).then(|| Arc::new(keys)))
 }
@@ -78,18 +78,20 @@ pub fn load_keys(settings: &Settings) -> Result<Option<Arc<Keys>>, KeysError> {
 /// # Errors
 ///
 /// The problem with its location, and what to do.
-pub fn read_file(path: &Path) -> Result<Vec<keys::Key>, String> {
+pub fn read_file(path: &Path) -> Result<Vec<keys::Key>, KeysError> {
     use std::os::unix::fs::PermissionsExt;
-    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let failed = |error: std::io::Error| KeysError(format!("{}: {error}", path.display()));
     let metadata = std::fs::metadata(path).map_err(failed)?;
     let mode = metadata.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         let shown = path.display();
-        return Err(format!("{shown}: mode {mode:04o} lets other users read the keys; run \"chmod 600 {shown}\""));
+        return Err(KeysError(format!(
+            "{shown}: mode {mode:04o} lets other users read the keys; run \"chmod 600 {shown}\""
+        )));
     }
     if metadata.len() > FILE_MAX {
-        return Err(format!("{}: {} bytes are too many for a key file", path.display(), metadata.len()));
+        return Err(KeysError(format!("{}: {} bytes are too many for a key file", path.display(), metadata.len())));
     }
     let text = std::fs::read_to_string(path).map_err(failed)?;
-    keys::read(&text).map_err(|error| format!("{}:{}: {}", path.display(), error.line, error.problem))
+    keys::read(&text).map_err(|error| KeysError(format!("{}:{}: {}", path.display(), error.line, error.problem)))
 }

@@ -108,7 +108,9 @@ impl Agent {
     /// Kills the proxy that a killed agent has left, and waits for its end.
     pub fn kill_proxy(&self) {
         let id = std::fs::read_to_string(self.proxy_id_file()).expect("it runs");
-        assert!(Command::new("kill").args(["-KILL", id.trim()]).status().expect("kill runs").success());
+        // Workers of nginx outlive a killed master.
+        let signal = if self.proxy == "nginx" { "-TERM" } else { "-KILL" };
+        assert!(Command::new("kill").args([signal, id.trim()]).status().expect("kill runs").success());
         eventually("the proxy ends", || self.get(NAME).is_none().then_some(()));
     }
 

@@ -10,7 +10,6 @@ use signpost_apiserver::registry::Reader;
 use serde_json::Value;
 
 use crate::identity::{GROUP_TENANT_PREFIX, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER};
-use crate::kinds::route::SECRET_NAME_FIELD;
 use signpost_types::instance::{self, AGENT_NAMESPACE};
 use signpost_types::v1alpha1::{GROUP, SCHEDULER_LEASE_NAMESPACE};
 
@@ -28,6 +27,9 @@ pub const GROUP_NAME_SERVERS: &str = "signpost:name-servers";
 pub const GROUP_ROUTER_AGENTS: &str = "signpost:router-agents";
 /// The groups of the agents of one Router, whose name follows: the same rights, but only its Leases.
 pub const GROUP_ROUTER_AGENT_PREFIX: &str = "signpost:router-agent:";
+
+/// The field with the Secret of a Route's certificate.
+pub(crate) const SECRET_NAME_FIELD: &str = "spec.tls.secretName";
 
 /// The roles that administrators assign to users, each with its group. The group of a tenant ends in its namespace, the group of
 /// an agent in its Router.

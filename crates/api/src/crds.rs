@@ -10,6 +10,20 @@ use crate::rules::{self, Rule};
 use signpost_types::names::RESERVED_LABELS;
 use signpost_types::v1alpha1;
 
+const ROUTE_COLUMNS: [PrinterColumn; 10] = [
+    ("Host", "string", ".spec.host", 0),
+    ("DNS", "string", ".status.dns", 0),
+    ("Router", "string", ".status.router", 0),
+    ("Phase", "string", ".status.phase", 0),
+    // Not "Live": for a custom host, that depends on two conditions, which a path cannot join.
+    ("Points Here", "string", ".status.conditions[?(@.type==\"HostPointsHere\")].status", 0),
+    ("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", 0),
+    ("Reason", "string", ".status.conditions[?(@.type==\"Scheduled\")].reason", 1),
+    ("Canonical-Name", "string", ".status.canonicalName", 1),
+    ("Source", "string", ".metadata.annotations.signpost\\.dev/source-object", 1),
+    AGE,
+];
+
 /// Returns the definitions of Signpost's kinds for a real cluster, with rules in CEL, printer columns and selectable fields. Rules about
 /// the platform's domain are there if it is given.
 pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
@@ -32,23 +46,7 @@ pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
                 AGE,
             ],
         ),
-        crd::<v1alpha1::route::Route>(
-            &kinds::route::ROUTE,
-            domain,
-            &[
-                ("Host", "string", ".spec.host", 0),
-                ("DNS", "string", ".status.dns", 0),
-                ("Router", "string", ".status.router", 0),
-                ("Phase", "string", ".status.phase", 0),
-                // Not "Live": for a custom host, that depends on two conditions, which a path cannot join.
-                ("Points Here", "string", ".status.conditions[?(@.type==\"HostPointsHere\")].status", 0),
-                ("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", 0),
-                ("Reason", "string", ".status.conditions[?(@.type==\"Scheduled\")].reason", 1),
-                ("Canonical-Name", "string", ".status.canonicalName", 1),
-                ("Source", "string", ".metadata.annotations.signpost\\.dev/source-object", 1),
-                AGE,
-            ],
-        ),
+        crd::<v1alpha1::route::Route>(&kinds::route::ROUTE, domain, &ROUTE_COLUMNS),
         crd::<v1alpha1::route_binding::RouteBinding>(
             &kinds::route_binding::ROUTE_BINDING,
             domain,

@@ -1,4 +1,4 @@
-//! Knot, NSD and BIND as secondary servers: AXFR, IXFR and NOTIFY, with and without TSIG. In the end, each holds the same zone, by its
+//! Knot, NSD and BIND as secondary servers: AXFR, IXFR and NOTIFY, with and without TSIG. Afterwards, each holds the same zone, by its
 //! own AXFR.
 //!
 //! The servers and `dig` are those of the system.

@@ -367,7 +367,7 @@ fn a_history_is_of_serials_that_follow() {
     assert_eq!(len(1_000), 6);
 }
 
-/// RFC 5936 §5, RFC 9103 §6.3: nobody by default; zones, networks, keys and TLS, all that a rule has.
+/// RFC 5936 §5, RFC 9103 §6.3: none by default; zones, networks, keys and TLS, all that a rule has.
 #[test]
 fn rights() {
     let below = |name: &str| ZonePattern::Below(name.parse().unwrap());

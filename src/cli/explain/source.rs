@@ -221,9 +221,9 @@ impl SourceExplanation {
                 None => ", which no source wrote".to_owned(),
             };
             facts.add("router", format!("{} with the zone {} ({addresses}){from}", router.name, router.zone));
-            let told =
+            let shown =
                 router.conditions.iter().filter(|condition| [READY, ZONE_PUBLISHED].contains(&&*condition.type_));
-            for Condition { type_, status, reason, message, .. } in told {
+            for Condition { type_, status, reason, message, .. } in shown {
                 facts.add(type_, format!("{status}, {reason}: {message}"));
             }
         }

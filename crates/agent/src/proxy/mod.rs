@@ -416,7 +416,7 @@ pub(crate) fn read(path: &Path) -> Result<String, ProxyError> {
 /// The directory of a configuration that is being checked, in that of a proxy.
 pub(crate) const CHECKED: &str = "check";
 
-/// Removes a configuration that was checked: it has private keys, which can be needed no more.
+/// Removes a configuration that was checked: it has private keys, which may be out of use.
 pub(crate) fn remove_check(directory: &Path) {
     // Without one, there is nothing to remove; a later check writes its files again.
     let _ = std::fs::remove_dir_all(directory.join(CHECKED));

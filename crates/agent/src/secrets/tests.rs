@@ -1,3 +1,5 @@
+//! Secrets become certificates of proxies, and the last good one stays.
+
 use std::os::unix::fs::PermissionsExt as _;
 
 use k8s_openapi::ByteString;

@@ -446,31 +446,33 @@ mod tests {
         assert_eq!(check_update("NameClaim", &held, renamed).len(), 1);
     }
 
+    /// Returns the claim of a namespace to a host.
+    fn claim_of(value: &str, namespace: &str, more: Value) -> Value {
+        let mut claim = claim(&names::host_claim_name(value), "host", value, more);
+        claim["metadata"]["resourceVersion"] = json!("5");
+        claim["spec"]["holder"]["namespace"] = json!(namespace);
+        claim
+    }
+
     #[tokio::test]
     async fn hosts_of_two_namespaces_do_not_overlap() {
-        let host = |value: &str, namespace: &str, more: Value| {
-            let mut claim = claim(&names::host_claim_name(value), "host", value, more);
-            claim["metadata"]["resourceVersion"] = json!("5");
-            claim["spec"]["holder"]["namespace"] = json!(namespace);
-            claim
-        };
         let released = || json!({"releasedAt": NOW});
         for (held, asked, good) in [
-            (host("*.shop.test", "m", json!({})), "www.shop.test", false),
-            (host("*.shop.test", "m", json!({})), "a.b.SHOP.test", false),
-            (host("*.shop.test", "m", json!({})), "*.b.shop.test", false),
-            (host("*.shop.test", "m", json!({})), "shop.test", true),
-            (host("*.shop.test", "n", json!({})), "www.shop.test", true),
-            (host("*.shop.test", "m", released()), "www.shop.test", true),
-            (host("www.shop.test", "m", json!({})), "*.shop.test", false),
-            (host("WWW.shop.test", "m", json!({})), "*.test", false),
-            (host("*.b.shop.test", "m", json!({})), "*.shop.test", false),
-            (host("www.shop.test", "n", json!({})), "*.shop.test", true),
-            (host("www.shop.test", "m", released()), "*.shop.test", true),
-            (host("shop.test", "m", json!({})), "*.shop.test", true),
-            (host("notshop.test", "m", json!({})), "*.shop.test", true),
+            (claim_of("*.shop.test", "m", json!({})), "www.shop.test", false),
+            (claim_of("*.shop.test", "m", json!({})), "a.b.SHOP.test", false),
+            (claim_of("*.shop.test", "m", json!({})), "*.b.shop.test", false),
+            (claim_of("*.shop.test", "m", json!({})), "shop.test", true),
+            (claim_of("*.shop.test", "n", json!({})), "www.shop.test", true),
+            (claim_of("*.shop.test", "m", released()), "www.shop.test", true),
+            (claim_of("www.shop.test", "m", json!({})), "*.shop.test", false),
+            (claim_of("WWW.shop.test", "m", json!({})), "*.test", false),
+            (claim_of("*.b.shop.test", "m", json!({})), "*.shop.test", false),
+            (claim_of("www.shop.test", "n", json!({})), "*.shop.test", true),
+            (claim_of("www.shop.test", "m", released()), "*.shop.test", true),
+            (claim_of("shop.test", "m", json!({})), "*.shop.test", true),
+            (claim_of("notshop.test", "m", json!({})), "*.shop.test", true),
         ] {
-            let (new, context) = (host(asked, "n", json!({})), context());
+            let (new, context) = (claim_of(asked, "n", json!({})), context());
             let objects = Objects::new(vec![held.clone()]);
             let found = CLAIMS.before_commit(&context, Operation::Create(&new), &objects).await;
             assert_eq!(found.is_ok(), good, "{held} {asked}");
@@ -479,33 +481,17 @@ mod tests {
                 assert!(!error.message.contains("\"m\""), "the message reveals the holder: {}", error.message);
             }
             // The rules apply again when a released claim is reclaimed, but not when a holder releases it.
-            let old = host(asked, "n", released());
+            let old = claim_of(asked, "n", released());
             let update = Operation::Update { old: &old, new: &new };
             assert_eq!(CLAIMS.before_commit(&context, update, &objects).await.is_ok(), good, "{held} {asked}");
             let update = Operation::Update { old: &new, new: &old };
             assert_eq!(CLAIMS.before_commit(&context, update, &objects).await.map(|it| it.len()).ok(), Some(0));
         }
-        // The router of a source accepts overlapping hosts. Its admission is that of the Route that holds the claim.
-        let adopted = |uid: &str| {
-            json!({"kind": "Route", "metadata": {"namespace": "n", "name": "r", "uid": uid},
-                "spec": {"host": "www.shop.test", "adopted": {"router": "s1", "by": "listener a of Gateway n/g"}}})
-        };
-        for (held, asked, uid, good) in [
-            ("*.shop.test", "www.shop.test", "u", true),
-            ("www.shop.test", "*.shop.test", "u", true),
-            ("*.shop.test", "www.shop.test", "another", false),
-            ("www.shop.test", "*.shop.test", "another", false),
-        ] {
-            let (new, context) = (host(asked, "n", json!({})), context());
-            let objects = Objects::new(vec![host(held, "m", json!({})), adopted(uid)]);
-            let found = CLAIMS.before_commit(&context, Operation::Create(&new), &objects).await;
-            assert_eq!(found.is_ok(), good, "{held} {asked} {uid}");
-        }
         // The values that were read must be unchanged at the commit.
         let context = context();
         let reported = async |asked: &str| {
-            let new = host(asked, "n", json!({}));
-            let objects = Objects::new(vec![host("*.test", "n", json!({}))]);
+            let new = claim_of(asked, "n", json!({}));
+            let objects = Objects::new(vec![claim_of("*.test", "n", json!({}))]);
             let writes = CLAIMS.before_commit(&context, Operation::Create(&new), &objects).await.unwrap();
             let report = |write: RelatedWrite| (write.kind, write.name, write.expect, write.effect);
             writes.into_iter().map(report).collect::<Vec<_>>()
@@ -530,6 +516,26 @@ mod tests {
                 ("ConflictKey", all, None, SideEffect::Touch),
             ]
         );
+    }
+
+    /// The router of a source accepts overlapping hosts. Its admission is that of the Route that holds the claim.
+    #[tokio::test]
+    async fn adopted_hosts_of_two_namespaces_can_overlap() {
+        let adopted = |uid: &str| {
+            json!({"kind": "Route", "metadata": {"namespace": "n", "name": "r", "uid": uid},
+                "spec": {"host": "www.shop.test", "adopted": {"router": "s1", "by": "listener a of Gateway n/g"}}})
+        };
+        for (held, asked, uid, good) in [
+            ("*.shop.test", "www.shop.test", "u", true),
+            ("www.shop.test", "*.shop.test", "u", true),
+            ("*.shop.test", "www.shop.test", "another", false),
+            ("www.shop.test", "*.shop.test", "another", false),
+        ] {
+            let (new, context) = (claim_of(asked, "n", json!({})), context());
+            let objects = Objects::new(vec![claim_of(held, "m", json!({})), adopted(uid)]);
+            let found = CLAIMS.before_commit(&context, Operation::Create(&new), &objects).await;
+            assert_eq!(found.is_ok(), good, "{held} {asked} {uid}");
+        }
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::access;
+use crate::access::{self, SECRET_NAME_FIELD};
 use crate::kinds::{PlatformConfig, sources};
 use crate::rules::{self as rule, Rule};
 use signpost_apiserver::auth::rules::Access;
@@ -23,9 +23,6 @@ use signpost_types::v1alpha1::route::{
     SCHEDULED,
 };
 use signpost_types::v1alpha1::{GROUP, SOURCE_LABEL, SOURCE_OBJECT_ANNOTATION};
-
-/// The field with the Secret of a Route's certificate.
-pub(crate) const SECRET_NAME_FIELD: &str = "spec.tls.secretName";
 
 pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {
     Kind::of::<Route>()

@@ -269,24 +269,9 @@ async fn bind(
         return Err(conflict(&format!("the Router {:?} is being deleted; choose another", spec.router)));
     }
 
-    let host = route["spec"]["host"].as_str().filter(|host| !host.is_empty());
-    let of_host = spec.names.iter().position(|name| matches!(name.kind, NameKind::Custom | NameKind::Adopted));
-    if let Some(index) = of_host {
-        let AssignedName { name, kind, .. } = &spec.names[index];
-        let (fault, field) = match host {
-            Some(host) if host != *name => (Some(format!("the name must be the Route's spec.host, {host}")), "name"),
-            None => (Some("the Route has no spec.host, so it has no such name".to_owned()), "name"),
-            Some(_) if *kind == NameKind::Adopted && !route::is_adopted(&route) => {
-                (Some("the Route has no spec.adopted, so it has no adopted name".to_owned()), "type")
-            }
-            Some(_) => (None, "name"),
-        };
-        if let Some(what) = fault {
-            let path = format!("spec.names[{index}].{field}");
-            return Err(invalid(Cause::invalid(&path, &binding["spec"]["names"][index][field], &what)));
-        }
+    if let Some(cause) = fault_of_host(binding, &spec, &route) {
+        return Err(invalid(cause));
     }
-
     for name in spec.names.iter().filter(|name| matches!(name.kind, NameKind::System | NameKind::Adopted)) {
         if let Some(zone) = zone_inside(&name.name, &spec.dns, reader).await? {
             return Err(conflict(&format!("{} is in {zone}, the zone of another shard", name.name)));
@@ -324,6 +309,24 @@ async fn bind(
     ];
     writes.extend(leadership(binding, reader).await?);
     Ok(writes)
+}
+
+/// Returns the fault of the name that is the host of the Route, if it has one.
+fn fault_of_host(binding: &Value, spec: &RouteBindingSpec, route: &Value) -> Option<Cause> {
+    let host = route["spec"]["host"].as_str().filter(|host| !host.is_empty());
+    let is_host = |name: &AssignedName| matches!(name.kind, NameKind::Custom | NameKind::Adopted);
+    let index = spec.names.iter().position(is_host)?;
+    let AssignedName { name, kind, .. } = &spec.names[index];
+    let (what, field) = match host {
+        Some(host) if host != *name => (format!("the name must be the Route's spec.host, {host}"), "name"),
+        None => ("the Route has no spec.host, so it has no such name".to_owned(), "name"),
+        Some(_) if *kind == NameKind::Adopted && !route::is_adopted(route) => {
+            ("the Route has no spec.adopted, so it has no adopted name".to_owned(), "type")
+        }
+        Some(_) => return None,
+    };
+    let path = format!("spec.names[{index}].{field}");
+    Some(Cause::invalid(&path, &binding["spec"]["names"][index][field], &what))
 }
 
 /// Returns the zone of another shard inside `dns` that the name is at or below.

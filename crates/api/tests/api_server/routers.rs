@@ -81,7 +81,7 @@ async fn a_router_goes_or_is_bound_to_but_not_both() {
 }
 
 #[tokio::test]
-async fn zones_that_come_at_once_do_not_overlap() {
+async fn a_zone_that_comes_several_times_at_once_is_made_once() {
     let server = Server::start().await;
     let posted = |name: String, dns: String| {
         let mut object = router(&name);
@@ -93,13 +93,14 @@ async fn zones_that_come_at_once_do_not_overlap() {
         let names = ["a", "b", "c", "d"].map(|name| format!("{name}{turn}"));
         let zone = |index: usize| match turn % 2 {
             0 => format!("same{turn}.v3.example"),
-            // One inside the other.
+            // One inside the other, which is legal.
             _ => format!("{}z{turn}.v3.example", "x.".repeat(index)),
         };
         let made = join_all(names.iter().enumerate().map(|(index, name)| posted(name.clone(), zone(index)))).await;
         let mut codes = made.clone();
         codes.sort_unstable();
-        assert_eq!(codes, [201, 422, 422, 422], "{turn}: {made:?}");
+        let expected = if turn % 2 == 0 { [201, 422, 422, 422] } else { [201; 4] };
+        assert_eq!(codes, expected, "{turn}: {made:?}");
     }
     // Those that do not overlap are all made.
     let made = join_all((0..40).map(|index| posted(format!("many{index}"), format!("many{index}.v3.example")))).await;

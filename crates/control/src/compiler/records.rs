@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use super::diagnostic::Diagnostic;
 use super::inputs::RouterInput;
-use super::shard::cut_above;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, Ttl};
 use signpost_dns::zonefile::{Record, Severity, read_records};
@@ -126,6 +125,12 @@ fn dname_above(contents: &Contents, owner: &Name) -> Option<Name> {
         above = above.parent()?;
     }
     None
+}
+
+/// Returns the cut that `name` is at or below.
+pub(super) fn cut_above<'a>(cuts: &'a BTreeSet<Name>, name: &Name) -> Option<&'a Name> {
+    // In canonical order, a name comes before all names below it, and cuts are not inside one another.
+    cuts.range(..=name).next_back().filter(|cut| name.is_at_or_below(cut))
 }
 
 #[cfg(test)]

@@ -173,17 +173,11 @@ fn add_cuts(contents: &mut Contents, cuts: &BTreeSet<Name>, settings: &Settings)
 fn complete(mut contents: Contents, cuts: &BTreeSet<Name>, settings: &Settings, serial: u32) -> Contents {
     apex::dress(&mut contents, settings, serial);
     // The addresses of name servers below a cut are glue; their other records belong to the inner zone.
-    for (owner, _) in settings.services().iter().filter(|(owner, _)| cut_above(cuts, owner).is_some()) {
+    for (owner, _) in settings.services().iter().filter(|(owner, _)| records::cut_above(cuts, owner).is_some()) {
         contents.remove(owner, RecordType::SVCB);
     }
     copy_wildcard(&mut contents);
     contents
-}
-
-/// Returns the cut that `name` is at or below.
-pub(super) fn cut_above<'a>(cuts: &'a BTreeSet<Name>, name: &Name) -> Option<&'a Name> {
-    // In canonical order, a name comes before all names below it, and cuts are not inside one another.
-    cuts.range(..=name).next_back().filter(|cut| name.is_at_or_below(cut))
 }
 
 fn put_addresses(contents: &mut Contents, wildcard: &Name, router: &RouterInput) {

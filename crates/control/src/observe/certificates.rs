@@ -340,14 +340,7 @@ fn examine(
         }
         Some(Fault::Secret(fault)) => {
             let details = found.iter().filter(|one| one.fault == worst).find_map(|one| one.file_fault);
-            let details = cut(details.unwrap_or_default(), FAULT_OCTETS_MAX);
-            let status = if fault == SecretFault::Unread { Status::Unknown } else { Status::False };
-            let (reason, message) = secret_fault(fault, secret.unwrap_or_default(), router, details);
-            let earlier = certificate.map(|certificate| {
-                let until = moment(Some(certificate.not_after));
-                format!("; the earlier certificate, valid until {until}, stays in use")
-            });
-            (status, reason, format!("{FIELD}: {message}: {places}{}", earlier.unwrap_or_default()))
+            of_secret(fault, secret.unwrap_or_default(), (router, &places), details, certificate)
         }
         Some(Fault::OtherSecret) => {
             let (_, secret) = secret.unwrap_or_default();
@@ -393,6 +386,24 @@ fn examine(
     let message = message + &file_fault.unwrap_or_default();
     let ready = ConditionUpdate { kind: CERTIFICATE_READY, status, reason, message };
     Examined { ready, expiring: expiring(name, router, instances, &found, now), turn }
+}
+
+/// Returns the condition for a fault of a Secret, which instances at `places` report with `details`.
+fn of_secret(
+    fault: SecretFault,
+    secret: (&str, &str),
+    (router, places): (&str, &str),
+    details: Option<&str>,
+    earlier: Option<&ServedCertificate>,
+) -> (Status, &'static str, String) {
+    let details = cut(details.unwrap_or_default(), FAULT_OCTETS_MAX);
+    let status = if fault == SecretFault::Unread { Status::Unknown } else { Status::False };
+    let (reason, message) = secret_fault(fault, secret, router, details);
+    let earlier = earlier.map(|certificate| {
+        let until = moment(Some(certificate.not_after));
+        format!("; the earlier certificate, valid until {until}, stays in use")
+    });
+    (status, reason, format!("{FIELD}: {message}: {places}{}", earlier.unwrap_or_default()))
 }
 
 /// The field that faults of a Secret name.
@@ -643,7 +654,7 @@ mod tests {
             (vec![format!("{good} -")], "False SecretNotUsed"),
             (vec![wildcard.to_owned()], "False SecretNotUsed"),
             (
-                vec!["shop.example - - - web-tls=NotFound:".to_owned(), wildcard.to_owned()],
+                vec![wildcard.to_owned(), "shop.example - - - web-tls=NotFound:".to_owned()],
                 "False SecretNotFound: spec.tls.secretName: Secret web-tls of namespace shop does not exist: 192.0.2.1",
             ),
             (

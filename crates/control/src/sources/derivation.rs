@@ -11,57 +11,20 @@
 //! the part of the frame that its kind depends on. Each host has the names that claim it, and is settled by [`super::conflicts`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::conflicts::{decided_by, order};
 use super::inventory::{Inventory, Kind, Objects, Resource, selects};
 use super::targets::is_others;
 use super::{
-    Derived, Family, Mode, Name, Note, Reason, Resolved, Settings, Shard, Source, gateway, ingress, openshift, service,
-    status,
+    Derived, Family, Found, Frame, Mode, Name, Note, Platform, Reason, Resolved, Settings, Shard, Source, gateway,
+    ingress, openshift, service, status,
 };
 use crate::client::reflector::ObjectKey;
 use signpost_types::names::{check_zone, is_at_or_below};
 
 /// The kinds whose objects have names.
 const NAMED: [Kind; 6] = [Kind::HTTPRoute, Kind::GRPCRoute, Kind::TLSRoute, Kind::Route, Kind::Ingress, Kind::Service];
-
-/// The parts of the platform on which the derivation depends.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Platform {
-    /// The zone and the name of each Router that no source wrote.
-    pub zones: BTreeMap<String, String>,
-    /// The addresses of each Router that a source wrote, by name: they stay while its source reports none.
-    pub written: BTreeMap<String, BTreeSet<IpAddr>>,
-}
-
-/// The shards, and what names depend on.
-#[derive(Debug, Default)]
-pub struct Frame {
-    pub(super) shards: Vec<Shard>,
-    pub(super) notes: BTreeSet<Arc<Note>>,
-    pub(super) gateways: gateway::Parents,
-    pub(super) controllers: openshift::Controllers,
-    pub(super) classes: ingress::Classes,
-}
-
-impl Frame {
-    pub(super) fn note(&mut self, source: Source, reason: Reason, message: impl Into<String>) {
-        self.notes.insert(Arc::new(Note { source, reason, message: message.into() }));
-    }
-}
-
-/// The names of one object.
-#[derive(Debug, Default)]
-pub struct Found {
-    pub(super) names: Vec<Name>,
-    pub(super) notes: Vec<Note>,
-    /// Whether it depends on something unknown, so that its written objects stay.
-    pub(super) is_unknown: bool,
-    /// The generation of the object, if its status has an entry of Signpost.
-    marked: Option<Option<i64>>,
-}
 
 /// The settled names and notes of one object.
 #[derive(Debug, Default)]

@@ -8,13 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::derivation::{Found, Frame, Platform};
 use super::inventory::{
     AllowedKind, AllowedRoutes, GATEWAY_GROUP as GROUP, Gateway, GatewayClass, GatewayRoute, Inventory, Kind, Listener,
     ListenerSet, Meta, ParentRef, ParentStatus, is_true, selects,
 };
 use super::targets::{annotated, is_others, usable};
-use super::{Family, Name, Note, Origin, Reason, Settings, Shard, Source, host, route_name, shard_name};
+use super::{
+    Family, Found, Frame, Name, Note, Origin, Platform, Reason, Settings, Shard, Source, host, route_name, shard_name,
+};
 use signpost_types::names::{covers, is_at_or_below};
 
 /// The annotation of a Gateway without wildcard listeners that names its zone.
@@ -187,6 +188,23 @@ fn takes(listener: &Listener, kind: Kind) -> bool {
     by_protocol && (kinds.is_empty() || kinds.iter().any(is_kind))
 }
 
+impl Parent {
+    /// Returns whether the controller has accepted a Route for this reference.
+    fn has_accepted(&self, route: &GatewayRoute, reference: &ParentRef) -> bool {
+        let is_it = |status: &&ParentStatus| {
+            status.controller_name == self.controller && status.parent_ref.is_same(reference, &route.metadata.namespace)
+        };
+        let status = route.status.parents.iter().find(is_it);
+        status.is_some_and(|status| is_true(&status.conditions, "Accepted"))
+    }
+}
+
+/// Returns whether a reference to the parent is to this listener, too.
+fn refers(reference: &ParentRef, listener: &Listener) -> bool {
+    let has_port = reference.port.is_none_or(|port| listener.port == Some(port));
+    has_port && reference.section_name.as_ref().is_none_or(|name| *name == listener.name)
+}
+
 /// Derives the names of one Route.
 pub(super) fn names(kind: Kind, route: &GatewayRoute, gateways: &Parents, inventory: &Inventory) -> Found {
     let source = Source::new(kind, &route.metadata);
@@ -205,42 +223,29 @@ pub(super) fn names(kind: Kind, route: &GatewayRoute, gateways: &Parents, invent
             continue;
         }
         let Some(parent) = gateways.by_source.get(&of).map(|index| &gateways.parents[*index]) else { continue };
-        let attached = parent.listeners.iter().filter(|(owner, listener)| {
-            let has_port = reference.port.is_none_or(|port| listener.port == Some(port));
-            let has_name = reference.section_name.as_ref().is_none_or(|name| *name == listener.name);
-            *owner == of && has_port && has_name
-        });
-        let mut attached = attached.peekable();
-        if attached.peek().is_none() {
+        let attached = parent.listeners.iter().filter(|(owner, listener)| *owner == of && refers(reference, listener));
+        let attached: Vec<_> = attached.collect();
+        if attached.is_empty() {
             continue;
         }
         has_parent = true;
-        let is_it = |status: &&ParentStatus| {
-            status.controller_name == parent.controller && status.parent_ref.is_same(reference, namespace)
-        };
-        let status = route.status.parents.iter().find(is_it);
-        if !status.is_some_and(|status| is_true(&status.conditions, "Accepted")) {
+        if !parent.has_accepted(route, reference) {
             continue;
         }
         is_accepted = true;
-        for (owner, listener) in attached {
+        for (owner, listener) in attached.into_iter().filter(|(_, listener)| takes(listener, kind)) {
             let default = AllowedRoutes::default();
             let allowed = listener.allowed_routes.as_ref().unwrap_or(&default);
-            if !takes(listener, kind) {
+            let is_allowed = is_from(allowed, "Same", &owner.namespace, namespace, inventory);
+            derived.is_unknown |= is_allowed.is_none();
+            if is_allowed != Some(true) {
                 continue;
             }
-            match is_from(allowed, "Same", &owner.namespace, namespace, inventory) {
-                Some(true) => {}
-                Some(false) => continue,
-                None => {
-                    derived.is_unknown = true;
-                    continue;
-                }
-            }
-            let of_listener = listener.hostname.as_deref().unwrap_or_default();
             let wanted = if route.spec.hostnames.is_empty() { vec![""] } else { Vec::new() };
             for of_route in wanted.into_iter().chain(route.spec.hostnames.iter().map(String::as_str)) {
-                let Some(host) = intersection(of_listener, of_route) else { continue };
+                let Some(host) = intersection(listener.hostname.as_deref().unwrap_or_default(), of_route) else {
+                    continue;
+                };
                 unserved.retain(|hostname| *hostname != of_route);
                 let Some((dns, shard)) = shard_of(&host, parent) else { continue };
                 let in_zone = is_at_or_below(&host, dns);
@@ -252,16 +257,13 @@ pub(super) fn names(kind: Kind, route: &GatewayRoute, gateways: &Parents, invent
             }
         }
     }
+    let has_host = !(found.is_empty() && route.spec.hostnames.is_empty());
     match (has_parent, is_accepted) {
         (true, false) => note(Reason::NotAdmitted, "no Gateway has accepted it".to_owned()),
-        (true, true) if found.is_empty() && route.spec.hostnames.is_empty() => {
-            note(Reason::NoHost, "neither it nor its listeners have a host".to_owned());
-        }
-        (true, true) => {
-            for hostname in unserved {
-                note(Reason::HostNotServed, format!("{hostname:?} matches no listener that takes it"));
-            }
-        }
+        (true, true) if !has_host => note(Reason::NoHost, "neither it nor its listeners have a host".to_owned()),
+        (true, true) => unserved.into_iter().for_each(|hostname| {
+            note(Reason::HostNotServed, format!("{hostname:?} matches no listener that takes it"));
+        }),
         // A mesh, or another implementation.
         (false, _) => {}
     }

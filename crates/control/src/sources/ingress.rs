@@ -3,16 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::derivation::{Found, Frame};
-use super::inventory::{Ingress, Inventory, Kind, OfResource as _, Plain};
+use super::inventory::{CLASS_ANNOTATION, DEFAULT_ANNOTATION, Ingress, Inventory, Kind, OfResource as _, Plain};
 use super::targets::{annotated, usable};
-use super::{Family, Mode, Name, Note, Origin, Reason, Settings, Shard, Source, host, route_name, shard_name};
+use super::{
+    Family, Found, Frame, Mode, Name, Note, Origin, Reason, Settings, Shard, Source, host, route_name, shard_name,
+};
 use crate::client::reflector::ObjectKey;
 use signpost_types::names::is_at_or_below;
-
-/// The annotation that preceded `spec.ingressClassName`, and is still in use.
-pub const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
-pub const DEFAULT_ANNOTATION: &str = "ingressclass.kubernetes.io/is-default-class";
 
 /// The classes with a zone: what the names of Ingresses depend on.
 #[derive(Debug, Default, PartialEq)]

@@ -11,11 +11,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Source, ingress};
+use super::Source;
 use crate::client::reflector::ObjectKey;
 
 pub type Labels = BTreeMap<String, String>;
 
+/// The annotation that preceded `spec.ingressClassName`, and is still in use.
+pub const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
+pub const DEFAULT_ANNOTATION: &str = "ingressclass.kubernetes.io/is-default-class";
 /// The group of Gateway API.
 pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 /// The prefix of the annotations of the platform.
@@ -98,7 +101,7 @@ impl Kind {
     }
 
     /// Reads an object, without the annotations that no source reads: those of the platform, and those with other prefixes.
-    pub fn read(self, object: Value, annotation_prefixes: &[String]) -> Result<Resource, String> {
+    pub(super) fn read(self, object: Value, annotation_prefixes: &[String]) -> Result<Resource, String> {
         fn of<K: DeserializeOwned>(object: Value) -> Result<K, String> {
             K::deserialize(object).map_err(|error| error.to_string())
         }
@@ -117,7 +120,7 @@ impl Kind {
         };
         let meta = resource.meta_mut();
         meta.annotations.retain(|name, _| {
-            let is_read = [ingress::CLASS_ANNOTATION, ingress::DEFAULT_ANNOTATION].contains(&name.as_str());
+            let is_read = [CLASS_ANNOTATION, DEFAULT_ANNOTATION].contains(&name.as_str());
             is_read || name.starts_with(OWN_PREFIX) || annotation_prefixes.iter().any(|prefix| name.starts_with(prefix))
         });
         if !matches!(self, Kind::Namespace | Kind::Service | Kind::EndpointSlice) {

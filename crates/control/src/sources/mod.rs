@@ -122,7 +122,7 @@ impl Family {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Not read.
+    /// The objects are not read.
     #[default]
     Off,
     /// Read and reported; nothing is written.
@@ -324,6 +324,42 @@ pub enum Reason {
     Rejected,
     /// A deletion hold keeps the Router or Route, which is no longer derived.
     Held,
+}
+
+/// The parts of the platform on which the derivation depends.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Platform {
+    /// The zone and the name of each Router that no source wrote.
+    pub zones: BTreeMap<String, String>,
+    /// The addresses of each Router that a source wrote, by name: they stay while its source reports none.
+    pub written: BTreeMap<String, BTreeSet<IpAddr>>,
+}
+
+/// The shards, and what names depend on.
+#[derive(Debug, Default)]
+pub struct Frame {
+    shards: Vec<Shard>,
+    notes: BTreeSet<Arc<Note>>,
+    gateways: gateway::Parents,
+    controllers: openshift::Controllers,
+    classes: ingress::Classes,
+}
+
+impl Frame {
+    fn note(&mut self, source: Source, reason: Reason, message: impl Into<String>) {
+        self.notes.insert(Arc::new(Note { source, reason, message: message.into() }));
+    }
+}
+
+/// The names of one object.
+#[derive(Debug, Default)]
+pub struct Found {
+    names: Vec<Name>,
+    notes: Vec<Note>,
+    /// Whether it depends on something unknown, so that its written objects stay.
+    is_unknown: bool,
+    /// The generation of the object, if its status has an entry of Signpost.
+    marked: Option<Option<i64>>,
 }
 
 /// The shards and names of a cluster.

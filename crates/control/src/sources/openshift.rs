@@ -8,10 +8,11 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::derivation::{Found, Frame};
 use super::inventory::{EndpointSlice, Infrastructure, IngressController, Inventory, Kind, OpenShiftRoute, is_true};
 use super::targets::{listed, usable};
-use super::{Family, Mode, Name, Note, Origin, Reason, Settings, Shard, Source, host, route_name, shard_name};
+use super::{
+    Family, Found, Frame, Mode, Name, Note, Origin, Reason, Settings, Shard, Source, host, route_name, shard_name,
+};
 use signpost_types::backends::SERVICE_LABEL;
 use signpost_types::names::is_at_or_below;
 

@@ -551,7 +551,7 @@ fn wanted(parents: &Value, hosts: &[(HostState, &Arc<Name>)], job: &Job, namespa
         if here.is_empty() && job.view.notes.iter().any(|note| note.reason == Reason::SeveralParents) {
             here = hosts.iter().map(|(state, _)| state).collect();
         }
-        if here.is_empty() && !(is_known(&reference) && !job.view.notes.is_empty()) {
+        if here.is_empty() && (job.view.notes.is_empty() || !is_known(&reference)) {
             return None;
         }
         let outcome = |part: fn(&HostState) -> &Outcome| match job.view.notes.first().filter(|_| here.is_empty()) {

@@ -117,7 +117,7 @@ pub fn manifests(family: Family, names: &Names<'_>) -> String {
             )
         };
         // Writing to a String cannot fail.
-        let _ = write!(text, "{}rules:\n", head(kind));
+        let _ = writeln!(text, "{}rules:", head(kind));
         for right in rights.iter().filter(|right| right.namespace == namespace) {
             let group = if right.group.is_empty() { "\"\"" } else { right.group };
             let _ = write!(text, "  - apiGroups: [{group}]\n    resources: [{}]\n", right.resources);

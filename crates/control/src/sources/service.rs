@@ -10,10 +10,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::derivation::{Found, Frame};
 use super::inventory::{Inventory, Kind, Service};
 use super::targets::{annotated, annotation, is_others, listed, ttl, usable};
-use super::{Family, Mode, Name, Note, Origin, Reason, Settings, Shard, Source, host, route_name, shard_name};
+use super::{
+    Family, Found, Frame, Mode, Name, Note, Origin, Reason, Settings, Shard, Source, host, route_name, shard_name,
+};
 use signpost_types::names::covers;
 
 /// The annotation with the hosts, after a prefix: separated by commas.

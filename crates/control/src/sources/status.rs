@@ -166,8 +166,8 @@ impl Wanted {
     fn entry(&self, before: Option<&Value>, generation: Option<i64>, now: Timestamp) -> Value {
         let condition = |kind: &str, outcome: &Outcome| {
             let conditions = before.and_then(|entry| entry["conditions"].as_array()).into_iter().flatten();
-            let before = conditions.filter(|condition| condition["type"] == kind);
-            let same = before.filter(|condition| condition["status"] == outcome.status.text()).next_back();
+            let mut before = conditions.filter(|condition| condition["type"] == kind);
+            let same = before.rfind(|condition| condition["status"] == outcome.status.text());
             let since = same.and_then(|condition| condition["lastTransitionTime"].as_str()?.parse().ok());
             Condition {
                 type_: kind.to_owned(),

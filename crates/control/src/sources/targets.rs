@@ -5,9 +5,8 @@ use std::net::IpAddr;
 
 use jiff::SignedDuration;
 
-use super::derivation::Frame;
 use super::inventory::{Labels, Meta};
-use super::{Reason, Settings, Source};
+use super::{Frame, Reason, Settings, Source};
 use signpost_types::addresses::{unusable_name, unusable_outside};
 
 /// The longest TTL of a Router.
@@ -46,7 +45,7 @@ pub fn listed(text: &str) -> Vec<String> {
 }
 
 /// Returns the TTL in an annotation of external-dns: seconds, or a duration such as `1h30m`.
-pub fn ttl(annotations: &Labels, settings: &Settings) -> Result<Option<u32>, String> {
+pub(super) fn ttl(annotations: &Labels, settings: &Settings) -> Result<Option<u32>, String> {
     let Some(text) = annotation(annotations, "ttl", settings) else { return Ok(None) };
     let seconds = text.parse::<i64>().ok();
     let seconds = seconds.or_else(|| Some(text.parse::<SignedDuration>().ok()?.as_secs()));

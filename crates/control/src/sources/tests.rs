@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::derivation::Platform;
 use super::gateway::intersection;
 use super::*;
 use signpost_types::names::is_at_or_below;
@@ -592,149 +591,89 @@ fn services_take_no_names_of_older_objects() {
     }
 }
 
-/// The cases of the conformance suite of Gateway API for the attachment of Routes: the listener, what it allows, the parent
-/// reference, and the hosts.
+fn listener(name: &str, hostname: &str, port: u16, protocol: &str, allowed: &Value) -> Value {
+    json!({"name": name, "hostname": hostname, "port": port, "protocol": protocol, "allowedRoutes": allowed})
+}
+
+/// Returns the hosts of a Route whose reference has this section and port, on a Gateway with these listeners.
+fn attached(kind: Kind, listeners: &Value, section: Option<&str>, port: Option<u16>, hosts: &[&str]) -> String {
+    let gateway = gateway(|gateway| gateway["spec"]["listeners"] = listeners.clone());
+    let route = http_route(|route| {
+        let reference = &mut route["spec"]["parentRefs"][0];
+        reference["sectionName"] = json!(section);
+        reference["port"] = json!(port);
+        route["status"]["parents"][0]["parentRef"] = reference.clone();
+        route["spec"]["hostnames"] = json!(hosts);
+    });
+    let mut inventory = inventory(vec![gateway], Vec::new());
+    add(&mut inventory, kind, vec![route]);
+    let found = derive(&inventory, &settings());
+    assert!(found.names.iter().all(|name| name.parents.len() == 1), "{:?}", found.names);
+    let names: Vec<&str> = found.names.iter().map(|name| &*name.host).collect();
+    names.join(" ")
+}
+
+/// The cases of the conformance suite of Gateway API for the attachment of Routes: the listeners, the parent reference, and the hosts.
 #[test]
-fn attachment() {
-    let listener = |name: &str, hostname: Value, port: u16, protocol: &str, allowed: Value| json!({"name": name, "hostname": hostname, "port": port, "protocol": protocol, "allowedRoutes": allowed});
-    let all = || json!({"namespaces": {"from": "All"}});
-    let two = |first: &str, second: &str| {
-        json!([listener("a", first.into(), 80, "HTTP", all()), listener("b", second.into(), 443, "HTTPS", all()),])
-    };
-    let one = |hostname: &str, protocol: &str, allowed: Value| {
-        json!([listener("a", hostname.into(), 443, protocol, allowed)])
-    };
-    let eu = "*.eu.c.example";
+fn attachment_to_listeners() {
+    let all = json!({"namespaces": {"from": "All"}});
+    let two =
+        |first, second| json!([listener("a", first, 80, "HTTP", &all), listener("b", second, 443, "HTTPS", &all)]);
+    let one = |hostname, protocol| json!([listener("a", hostname, 443, protocol, &all)]);
+    let (eu, us, very) = ("*.eu.c.example", "*.us.c.example", "very.eu.c.example");
+    let (x, y) = ("x.eu.c.example", "y.us.c.example");
     for (kind, listeners, section, port, hosts, expected) in [
         // HTTPRouteListenerHostnameMatching, HTTPRouteHostnameIntersection: each listener by itself, the more specific host.
-        (
-            Kind::HTTPRoute,
-            two("very.eu.c.example", eu),
-            None,
-            None,
-            &["*.eu.c.example"][..],
-            "*.eu.c.example very.eu.c.example",
-        ),
-        (Kind::HTTPRoute, two("very.eu.c.example", eu), None, None, &["very.eu.c.example"], "very.eu.c.example"),
-        (Kind::HTTPRoute, two("very.eu.c.example", eu), Some("a"), None, &["x.eu.c.example"], ""),
-        (
-            Kind::HTTPRoute,
-            two(eu, "*.us.c.example"),
-            None,
-            None,
-            &["x.eu.c.example", "y.us.c.example", "z.c.example"],
-            "x.eu.c.example y.us.c.example",
-        ),
+        (Kind::HTTPRoute, two(very, eu), None, None, &[eu][..], "*.eu.c.example very.eu.c.example"),
+        (Kind::HTTPRoute, two(very, eu), None, None, &[very], very),
+        (Kind::HTTPRoute, two(very, eu), Some("a"), None, &[x], ""),
+        (Kind::HTTPRoute, two(eu, us), None, None, &[x, y, "z.c.example"], "x.eu.c.example y.us.c.example"),
         // HTTPRouteListenerPortMatching, and sectionName.
-        (Kind::HTTPRoute, two(eu, eu), None, Some(443), &["x.eu.c.example"], "x.eu.c.example"),
-        (Kind::HTTPRoute, two(eu, eu), None, Some(8080), &["x.eu.c.example"], ""),
-        (Kind::HTTPRoute, two(eu, "*.us.c.example"), None, Some(80), &["y.us.c.example"], ""),
-        (Kind::HTTPRoute, two(eu, "*.us.c.example"), Some("b"), None, &["y.us.c.example"], "y.us.c.example"),
-        (Kind::HTTPRoute, two(eu, eu), Some("none"), None, &["x.eu.c.example"], ""),
-        (Kind::HTTPRoute, two(eu, eu), Some("a"), Some(443), &["x.eu.c.example"], ""),
+        (Kind::HTTPRoute, two(eu, eu), None, Some(443), &[x], x),
+        (Kind::HTTPRoute, two(eu, eu), None, Some(8080), &[x], ""),
+        (Kind::HTTPRoute, two(eu, us), None, Some(80), &[y], ""),
+        (Kind::HTTPRoute, two(eu, us), Some("b"), None, &[y], y),
+        (Kind::HTTPRoute, two(eu, eu), Some("none"), None, &[x], ""),
+        (Kind::HTTPRoute, two(eu, eu), Some("a"), Some(443), &[x], ""),
         // GRPCRouteListenerHostnameMatching: on the same listeners.
-        (Kind::GRPCRoute, two("very.eu.c.example", eu), None, None, &["x.eu.c.example"], "x.eu.c.example"),
-        (Kind::GRPCRoute, one(eu, "HTTPS", all()), None, None, &[], "*.eu.c.example"),
-        (Kind::GRPCRoute, one(eu, "TLS", all()), None, None, &["x.eu.c.example"], ""),
+        (Kind::GRPCRoute, two(very, eu), None, None, &[x], x),
+        (Kind::GRPCRoute, one(eu, "HTTPS"), None, None, &[], eu),
+        (Kind::GRPCRoute, one(eu, "TLS"), None, None, &[x], ""),
         // TLSRouteHostnameIntersection: on listeners of TLS only.
         (
             Kind::TLSRoute,
-            one(eu, "TLS", all()),
+            one(eu, "TLS"),
             None,
             None,
-            &["x.eu.c.example", "eu.c.example", "*.b.eu.c.example"],
+            &[x, "eu.c.example", "*.b.eu.c.example"],
             "*.b.eu.c.example x.eu.c.example",
         ),
-        (Kind::TLSRoute, one("x.eu.c.example", "TLS", all()), None, None, &["*.eu.c.example"], "x.eu.c.example"),
-        (Kind::TLSRoute, one(eu, "HTTPS", all()), None, None, &["x.eu.c.example"], ""),
-        (Kind::HTTPRoute, one(eu, "TCP", all()), None, None, &["x.eu.c.example"], ""),
-        // GatewayAllowedRoutes, HTTPRouteInvalidCrossNamespaceParentRef: `from`, the selector, the kinds.
-        (
-            Kind::HTTPRoute,
-            one(eu, "HTTP", json!({"namespaces": {"from": "Same"}})),
-            None,
-            None,
-            &["x.eu.c.example"],
-            "",
-        ),
-        (
-            Kind::HTTPRoute,
-            one(eu, "HTTP", json!({"namespaces": {"from": "Unheard"}})),
-            None,
-            None,
-            &["x.eu.c.example"],
-            "",
-        ),
-        (
-            Kind::HTTPRoute,
-            one(eu, "HTTP", json!({"namespaces": {"from": "Selector"}})),
-            None,
-            None,
-            &["x.eu.c.example"],
-            "",
-        ),
-        (
-            Kind::HTTPRoute,
-            one(
-                eu,
-                "HTTP",
-                json!({"namespaces": {"from": "Selector", "selector": {"matchExpressions": [
-                    {"key": "team", "operator": "In", "values": ["a", "c"]},
-                ]}}}),
-            ),
-            None,
-            None,
-            &["x.eu.c.example"],
-            "x.eu.c.example",
-        ),
-        (
-            Kind::HTTPRoute,
-            one(eu, "HTTP", json!({"namespaces": {"from": "All"}, "kinds": [{"kind": "TLSRoute"}]})),
-            None,
-            None,
-            &["x.eu.c.example"],
-            "",
-        ),
-        (
-            Kind::HTTPRoute,
-            one(
-                eu,
-                "HTTP",
-                json!({"namespaces": {"from": "All"}, "kinds": [{"group": "example.com", "kind": "HTTPRoute"}]}),
-            ),
-            None,
-            None,
-            &["x.eu.c.example"],
-            "",
-        ),
-        (
-            Kind::HTTPRoute,
-            one(
-                eu,
-                "HTTP",
-                json!({"namespaces": {"from": "All"}, "kinds": [{"kind": "TLSRoute"}, {"kind": "HTTPRoute"}]}),
-            ),
-            None,
-            None,
-            &["x.eu.c.example"],
-            "x.eu.c.example",
-        ),
+        (Kind::TLSRoute, one(x, "TLS"), None, None, &[eu], x),
+        (Kind::TLSRoute, one(eu, "HTTPS"), None, None, &[x], ""),
+        (Kind::HTTPRoute, one(eu, "TCP"), None, None, &[x], ""),
     ] {
-        let gateway = gateway(|gateway| gateway["spec"]["listeners"] = listeners.clone());
-        let route = http_route(|route| {
-            for reference in [&mut route["spec"]["parentRefs"][0]] {
-                reference["sectionName"] = json!(section);
-                reference["port"] = json!(port);
-            }
-            route["status"]["parents"][0]["parentRef"] = route["spec"]["parentRefs"][0].clone();
-            route["spec"]["hostnames"] = json!(hosts);
-        });
-        let mut inventory = inventory(vec![gateway], Vec::new());
-        add(&mut inventory, kind, vec![route]);
-        let found = derive(&inventory, &settings());
-        let names: Vec<&str> = found.names.iter().map(|name| &*name.host).collect();
-        assert_eq!(names.join(" "), expected, "{kind:?} {listeners} {section:?} {port:?} {hosts:?}");
-        assert!(found.names.iter().all(|name| name.parents.len() == 1), "{:?}", found.names);
+        let found = attached(kind, &listeners, section, port, hosts);
+        assert_eq!(found, expected, "{kind:?} {listeners} {section:?} {port:?} {hosts:?}");
+    }
+}
+
+/// GatewayAllowedRoutes, HTTPRouteInvalidCrossNamespaceParentRef: `from`, the selector, the kinds.
+#[test]
+fn attachment_that_listeners_allow() {
+    let selector = json!({"matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "c"]}]});
+    let of_kinds = |kinds: Value| json!({"namespaces": {"from": "All"}, "kinds": kinds});
+    for (allowed, is_allowed) in [
+        (json!({"namespaces": {"from": "Same"}}), false),
+        (json!({"namespaces": {"from": "Unheard"}}), false),
+        (json!({"namespaces": {"from": "Selector"}}), false),
+        (json!({"namespaces": {"from": "Selector", "selector": selector}}), true),
+        (of_kinds(json!([{"kind": "TLSRoute"}])), false),
+        (of_kinds(json!([{"group": "example.com", "kind": "HTTPRoute"}])), false),
+        (of_kinds(json!([{"kind": "TLSRoute"}, {"kind": "HTTPRoute"}])), true),
+    ] {
+        let listeners = json!([listener("a", "*.eu.c.example", 443, "HTTP", &allowed)]);
+        let found = attached(Kind::HTTPRoute, &listeners, None, None, &["x.eu.c.example"]);
+        assert_eq!(found, if is_allowed { "x.eu.c.example" } else { "" }, "{allowed}");
     }
 }
 
@@ -891,7 +830,7 @@ fn steps_and_all_at_once() {
     }
 }
 
-/// Without the kinds on which an object depends, none of its Routers and Routes is certainly lost.
+/// While the kinds on which an object depends are unknown, none of its Routers and Routes is certainly lost.
 #[test]
 fn certainty() {
     let route = Source { kind: "HTTPRoute", namespace: "shop".to_owned(), name: "web".to_owned() };

@@ -30,11 +30,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::derivation::{Changes, Derivation, Platform};
+use super::derivation::{Changes, Derivation};
 use super::inventory::{Kind, Objects};
 use super::losses::Losses;
 use super::reader::{self, Discovered, Event, Item, Reader};
-use super::{Mode, Name, Note, Reason, Settings, Shard, Shared, Source};
+use super::{Mode, Name, Note, Platform, Reason, Settings, Shard, Shared, Source};
 use crate::client::backoff::random;
 use crate::client::failure_log::FailureLog;
 use crate::client::reflector::{Change, ObjectKey, Relist, Store};
@@ -342,7 +342,7 @@ impl Writer {
     }
 
     /// Judges the suspects whose sources are known.
-    fn judge_suspects(&mut self, now: Instant) {
+    fn settle_suspects(&mut self, now: Instant) {
         let suspects = std::mem::take(&mut self.suspects);
         let (mut routers, mut routes) = (BTreeSet::new(), BTreeSet::new());
         for key in &suspects {
@@ -640,7 +640,7 @@ impl Controller for Writer {
             return;
         }
         if !self.suspects.is_empty() {
-            self.judge_suspects(now);
+            self.settle_suspects(now);
         }
         let inventory = self.derivation.inventory();
         self.held.set_synced(self.reader.kinds().iter().all(|kind| inventory.is_settled(*kind)));

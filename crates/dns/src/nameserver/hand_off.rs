@@ -8,38 +8,15 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::signed::Signed;
+pub use super::query::HandOffKind;
 use super::{Context, Outcome, Peer, Response, Stats, octets_max};
 use crate::tsig::Key;
 use crate::wire::Class;
-use crate::wire::edns::ExtendedError;
-use crate::wire::header::{FLAG_TC, Header, Rcode};
+use crate::wire::header::{FLAG_TC, Header};
 use crate::wire::message::Query;
 use crate::wire::question::Question;
 use crate::zone::Zone;
 use crate::zone::qname::Qname;
-
-/// The kind of a request that is handed off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HandOffKind {
-    /// A query of type AXFR or IXFR.
-    Transfer,
-    /// A request with opcode NOTIFY.
-    Notify,
-    /// A request with opcode UPDATE.
-    Update,
-}
-
-impl HandOffKind {
-    /// Returns the response code and the extended error of the refusal: transfers are denied by default, this server is not a
-    /// secondary server, and RFC 2136 §2.2 lets a server not implement UPDATE.
-    pub(super) fn refusal(self) -> (Rcode, Option<ExtendedError>) {
-        match self {
-            HandOffKind::Transfer | HandOffKind::Notify => (Rcode::REFUSED, Some(ExtendedError::PROHIBITED)),
-            HandOffKind::Update => (Rcode::NOTIMP, None),
-        }
-    }
-}
 
 /// A request that is handed off.
 pub struct HandOff<'a> {
@@ -60,21 +37,22 @@ pub struct HandOff<'a> {
 }
 
 impl<'a> HandOff<'a> {
-    /// Returns the request in `message`, for which [`respond`](super::respond) returned this kind; `None` if it has no question.
+    /// Returns the request in `message`, for which [`respond`](super::respond) returned this kind; `None` if it has no question. `signature`: the
+    /// verified key, and the octets that a signature adds to each message of the answer.
     pub fn of(
         kind: HandOffKind,
         message: &'a [u8],
         peer: &'a Peer,
         context: &Context<'a>,
-        signed: Option<&'a Signed>,
+        signature: Option<(&'a Arc<Key>, usize)>,
     ) -> Option<Self> {
         let query = Query::read(message)?;
         let question = query.question?;
         let qname = Qname::of(question.name(message));
         let zone = context.snapshot.by_hash(qname.hash(0)).filter(|zone| zone.apex_octets() == qname.suffix(0));
         let zone = zone.filter(|_| question.qclass == Class::IN);
-        let octets_max = octets_max(context, &query, peer).saturating_sub(signed.map_or(0, Signed::octets));
-        let key = signed.map(Signed::key);
+        let octets_max = octets_max(context, &query, peer).saturating_sub(signature.map_or(0, |(_, octets)| octets));
+        let key = signature.map(|(key, _)| key);
         Some(HandOff { kind, message, peer, key, question, zone, octets_max })
     }
 }

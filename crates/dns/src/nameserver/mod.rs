@@ -424,16 +424,7 @@ fn write(
             Err(_) => reply.truncated = true,
         }
     }
-    let header = state.query.header;
-    let [answers, authorities, additionals] = reply.counts;
-    let header = Header {
-        id: header.id,
-        flags: flags(header, &reply),
-        questions: u16::from(question_octets > 0),
-        answers,
-        authorities,
-        additionals: additionals + closing,
-    };
+    let header = header_of(state.query.header, &reply, u16::from(question_octets > 0), closing);
     writer.written_mut()[..HEADER_OCTETS].copy_from_slice(&header.to_octets());
     response.length = writer.position();
     response.rcode = reply.rcode;
@@ -441,6 +432,14 @@ fn write(
         context.stats.count_response(peer, reply.rcode, reply.truncated, response.length);
     }
     outcome
+}
+
+/// Returns the header of the response to a query with this header. `closing`: the number of records after those of the reply.
+#[inline]
+fn header_of(query: Header, reply: &Reply, questions: u16, closing: u16) -> Header {
+    let [answers, authorities, additionals] = reply.counts;
+    let additionals = additionals + closing;
+    Header { id: query.id, flags: flags(query, reply), questions, answers, authorities, additionals }
 }
 
 /// Returns the flags of the response to a query with this header.

@@ -13,7 +13,6 @@
 use std::net::IpAddr;
 
 use super::cookie::{CookieStatus, Cookies};
-use super::hand_off::HandOffKind;
 use super::stats::DropReason;
 use super::{Peer, Settings, Transport};
 use crate::wire::edns::{Edns, ExtendedError};
@@ -21,6 +20,28 @@ use crate::wire::header::{Opcode, Rcode};
 use crate::wire::message::Query;
 use crate::wire::tsig::TsigError;
 use crate::wire::{Class, RecordType};
+
+/// The kind of a request that is handed off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandOffKind {
+    /// A query of type AXFR or IXFR.
+    Transfer,
+    /// A request with opcode NOTIFY.
+    Notify,
+    /// A request with opcode UPDATE.
+    Update,
+}
+
+impl HandOffKind {
+    /// Returns the response code and the extended error of the refusal: transfers are denied by default, this server is not a
+    /// secondary server, and RFC 2136 §2.2 lets a server not implement UPDATE.
+    pub(super) fn refusal(self) -> (Rcode, Option<ExtendedError>) {
+        match self {
+            HandOffKind::Transfer | HandOffKind::Notify => (Rcode::REFUSED, Some(ExtendedError::PROHIBITED)),
+            HandOffKind::Update => (Rcode::NOTIMP, None),
+        }
+    }
+}
 
 /// The disposition of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

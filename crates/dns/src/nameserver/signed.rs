@@ -24,8 +24,8 @@ pub struct Signed {
     signer: Signer,
 }
 
-/// Answers a query for which [`respond`](super::respond) returned [`Outcome::Signed`]. The signed query is returned if it is handed
-/// off; the response then has the refusal, which [`Signed::refuse`] signs.
+/// Handles a query for which [`respond`](super::respond) returned [`Outcome::Signed`]. Returns the signed query if it is handed off; the
+/// response then has the refusal, which [`Signed::refuse`] signs.
 #[cold]
 pub fn respond(
     context: &Context<'_>,

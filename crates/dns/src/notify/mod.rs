@@ -154,7 +154,7 @@ impl Notifier {
                 }
             };
             let receive = async {
-                // Few sources, so few sockets.
+                // There is one socket for each source address.
                 let readable = sockets.values().map(|socket| Box::pin(socket.readable()));
                 drop(futures::future::select_all(readable).await);
             };

@@ -1,4 +1,4 @@
-//! When a secondary server is notified of a zone: at once after a change, then at most once per [`INTERVAL`], one request at a time,
+//! The schedule of notifications of a zone: at once after a change, then at most once per [`INTERVAL`], one request at a time,
 //! and again after increasing waits if there is no answer. Pure: the time comes from the caller.
 
 use std::collections::BTreeSet;

@@ -93,7 +93,7 @@ impl Difference {
         records.map(|record| record.owner.as_wire().len() + record.rdata.len() + RECORD_OVERHEAD).sum()
     }
 
-    /// Returns the sum of differences, each of which follows the one before; `None` if there are none.
+    /// Returns the sum of differences, each of which follows its predecessor; `None` if there are none.
     fn sum(differences: &[Arc<Difference>]) -> Option<Arc<Difference>> {
         let (first, last) = (differences.first()?, differences.last()?);
         if differences.len() == 1 {

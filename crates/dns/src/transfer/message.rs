@@ -1,7 +1,7 @@
 //! A message of a transfer: as many records as fit, with compressed names.
 //!
 //! Every message has the question, so that its name, the zone's apex, is the target of the pointers of the owners (RFC 5936
-//! §3.4). If the client wrote it in another case, the apex is written once more: a secondary server copies the case. Messages have
+//! §3.4). If the client wrote it in another case, the apex is written a second time: a secondary server copies the case. Messages have
 //! at most [`FILL_OCTETS`], which pointers reach (RFC 1035 §4.1.4), as those of NSD; one record may exceed it.
 
 use super::Record;
@@ -104,7 +104,7 @@ impl<'b, 'h> Message<'b, 'h> {
         self.records == 0
     }
 
-    /// Writes the records of a node from the one with the number `next` on, and counts it up. The SOA record, which begins and ends
+    /// Writes the records of a node from number `next` on, and advances it. The SOA record, which begins and ends
     /// a transfer, is left out.
     pub(super) fn put_node(&mut self, node: Node<'h>, next: &mut usize) -> Result<(), Full> {
         let mut number = 0;

@@ -58,13 +58,18 @@ pub struct KeyError {
     pub problem: String,
 }
 
+/// The reason why a key, or a set of keys, cannot be used, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidKey(String);
+
 impl Key {
     /// Returns a key with this secret; `algorithm` is a name such as `hmac-sha256` or `hmac-sha256-128`.
     ///
     /// # Errors
     ///
     /// The problem, and what to do.
-    pub fn new(name: Name, algorithm: &str, secret: &[u8]) -> Result<Key, String> {
+    pub fn new(name: Name, algorithm: &str, secret: &[u8]) -> Result<Key, InvalidKey> {
         let known = || Algorithm::ALL.map(Algorithm::name).join(", ");
         let lower = algorithm.trim_end_matches('.').to_ascii_lowercase();
         let (algorithm, bits) = Algorithm::ALL
@@ -75,13 +80,13 @@ impl Key {
                     if rest.is_empty() { Some(8 * known.mac_octets()) } else { rest.strip_prefix('-')?.parse().ok() };
                 Some((known, bits?))
             })
-            .ok_or_else(|| format!("algorithm \"{lower}\" is not supported; use one of {}", known()))?;
+            .ok_or_else(|| InvalidKey(format!("algorithm \"{lower}\" is not supported; use one of {}", known())))?;
         if bits % 8 != 0 || !(algorithm.mac_octets_min()..=algorithm.mac_octets()).contains(&(bits / 8)) {
             let (least, most) = (8 * algorithm.mac_octets_min(), 8 * algorithm.mac_octets());
-            return Err(format!("{algorithm} can be truncated to {least} to {most} bits, not to {bits}"));
+            return Err(InvalidKey(format!("{algorithm} can be truncated to {least} to {most} bits, not to {bits}")));
         }
         if !(1..=SECRET_OCTETS_MAX).contains(&secret.len()) {
-            return Err(format!("the secret has {} octets; use 1 to {SECRET_OCTETS_MAX}", secret.len()));
+            return Err(InvalidKey(format!("the secret has {} octets; use 1 to {SECRET_OCTETS_MAX}", secret.len())));
         }
         let wire = name.to_lowercase().as_wire().into();
         let hmac = hmac::Key::new(algorithm.hmac(), secret);
@@ -136,7 +141,7 @@ impl PartialEq for Key {
 impl Eq for Key {}
 
 impl fmt::Debug for Key {
-    /// Without the secret.
+    /// Writes the key without its secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.name, self.algorithm_text())
     }
@@ -148,17 +153,19 @@ impl Keys {
     /// # Errors
     ///
     /// A name that two different keys have, or too many keys.
-    pub fn new(keys: impl IntoIterator<Item = Key>) -> Result<Keys, String> {
+    pub fn new(keys: impl IntoIterator<Item = Key>) -> Result<Keys, InvalidKey> {
         let mut all: Vec<Arc<Key>> = Vec::new();
         for key in keys {
             match all.iter().find(|other| other.wire == key.wire) {
                 Some(other) if **other == key => {}
-                Some(_) => return Err(format!("key {} is there twice, and they differ; remove one", key.name)),
+                Some(_) => {
+                    return Err(InvalidKey(format!("key {} is there twice, and they differ; remove one", key.name)));
+                }
                 None => all.push(Arc::new(key)),
             }
         }
         if all.len() > KEYS_MAX {
-            return Err(format!("{} keys; at most {KEYS_MAX} are supported", all.len()));
+            return Err(InvalidKey(format!("{} keys; at most {KEYS_MAX} are supported", all.len())));
         }
         Ok(Keys { keys: all, md5: AtomicBool::new(false) })
     }
@@ -279,7 +286,8 @@ impl Draft<'_> {
             .map_err(|error| failed(name.line, format!("key name \"{}\": {error}", name.text)))?;
         let octets = BASE64.decode(secret.text.as_bytes());
         let octets = octets.map_err(|_| failed(secret.line, "the secret is not Base64".to_owned()))?;
-        Key::new(parsed, self.algorithm.unwrap_or("hmac-sha256"), &octets).map_err(|problem| failed(name.line, problem))
+        Key::new(parsed, self.algorithm.unwrap_or("hmac-sha256"), &octets)
+            .map_err(|error| failed(name.line, error.to_string()))
     }
 }
 

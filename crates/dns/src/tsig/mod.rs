@@ -17,6 +17,7 @@ use aws_lc_rs::hmac;
 
 use crate::wire::Name;
 use crate::wire::build::Writer;
+use crate::wire::message::find_tsig;
 use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::rtype::Class;
 use crate::wire::tsig::{Fields, Tsig, TsigError, header_without, put, record_octets, timers};
@@ -128,7 +129,7 @@ pub fn verify(keys: &Keys, message: &[u8], tsig: &Tsig, now: u64) -> Verified {
     if !(key.algorithm.mac_octets_min()..=key.algorithm.mac_octets()).contains(&fields.mac.len()) {
         return Verified::Malformed;
     }
-    let Some(mac) = mac_of(&key, message, tsig, &fields, Before::Nothing) else { return Verified::Malformed };
+    let Some(mac) = mac_of(&key, message, tsig, &fields, Preceding::Nothing) else { return Verified::Malformed };
     if verify_slices_are_equal(&mac.as_ref()[..fields.mac.len()], fields.mac).is_err() {
         return Verified::Bad(TsigError::BADSIG, None);
     }
@@ -150,7 +151,7 @@ pub fn verify(keys: &Keys, message: &[u8], tsig: &Tsig, now: u64) -> Verified {
 }
 
 /// The data before a message in its digest.
-enum Before<'m> {
+enum Preceding<'m> {
     /// The message begins an exchange.
     Nothing,
     /// The MAC of the request.
@@ -160,21 +161,21 @@ enum Before<'m> {
 }
 
 /// Returns the whole MAC of a message that ends with this record.
-fn mac_of(key: &Key, message: &[u8], tsig: &Tsig, fields: &Fields<'_>, before: Before<'_>) -> Option<hmac::Tag> {
+fn mac_of(key: &Key, message: &[u8], tsig: &Tsig, fields: &Fields<'_>, before: Preceding<'_>) -> Option<hmac::Tag> {
     let header = header_without(message, fields.original_id)?;
     let body = message.get(header.len()..tsig.start())?;
     Some(digest(key, before, [&header, body], fields))
 }
 
 /// Returns the MAC of a message in two parts (§4.3).
-fn digest(key: &Key, before: Before<'_>, message: [&[u8]; 2], fields: &Fields<'_>) -> hmac::Tag {
+fn digest(key: &Key, before: Preceding<'_>, message: [&[u8]; 2], fields: &Fields<'_>) -> hmac::Tag {
     let mut context = hmac::Context::with_key(&key.hmac);
-    if let Before::Request(mac) | Before::Previous(mac) = before {
+    if let Preceding::Request(mac) | Preceding::Previous(mac) = before {
         context.update(&(mac.len() as u16).to_be_bytes());
         context.update(mac);
     }
     message.iter().for_each(|part| context.update(part));
-    if let Before::Previous(_) = before {
+    if let Preceding::Previous(_) = before {
         context.update(&timers(fields));
         return context.sign();
     }
@@ -246,9 +247,9 @@ impl Signer {
             return None;
         }
         let before = match (self.has_begun, &self.mac[..]) {
-            (false, []) => Before::Nothing,
-            (false, mac) => Before::Request(mac),
-            (true, mac) => Before::Previous(mac),
+            (false, []) => Preceding::Nothing,
+            (false, mac) => Preceding::Request(mac),
+            (true, mac) => Preceding::Previous(mac),
         };
         let mac = digest(&self.key, before, [&buffer[..length], &[]], &fields);
         self.mac.clear();
@@ -266,13 +267,13 @@ impl Signer {
     /// Returns whether `message` is a response to the request that this signer signed, by a holder of the key, of the time `now`.
     pub fn verify(&self, message: &[u8], now: u64) -> bool {
         let check = || {
-            let tsig = Tsig::find(message)?;
+            let tsig = find_tsig(message)?;
             let mut name = [0; NAME_OCTETS_MAX];
             let is_key = tsig.key(message, &mut name)?.eq_ignore_ascii_case(&self.key.wire)
                 && tsig.algorithm(message)?.eq_ignore_ascii_case(self.key.algorithm.wire());
             let fields = tsig.fields(message)?;
             let is_long = (self.key.mac_octets..=self.key.algorithm.mac_octets()).contains(&fields.mac.len());
-            let mac = mac_of(&self.key, message, &tsig, &fields, Before::Request(&self.mac))?;
+            let mac = mac_of(&self.key, message, &tsig, &fields, Preceding::Request(&self.mac))?;
             let is_good = is_key
                 && is_long
                 && verify_slices_are_equal(&mac.as_ref()[..fields.mac.len()], fields.mac).is_ok()

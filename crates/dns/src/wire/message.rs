@@ -11,7 +11,7 @@ use super::header::{HEADER_OCTETS, Header, Opcode};
 use super::name::LABEL_OCTETS_MAX;
 use super::question::Question;
 use super::rtype::{Class, RecordType};
-use super::tsig::Tsig;
+use super::tsig::{RECORD_HEAD, Tsig};
 
 /// The parsed part of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -195,6 +195,27 @@ pub fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
             _ => return None,
         }
     }
+}
+
+/// Finds the TSIG record at the end of a message, after any other records; `None` if the last record is another one, or the message is
+/// malformed.
+pub fn find_tsig(message: &[u8]) -> Option<Tsig> {
+    let header = Header::read(message)?;
+    let mut at = skip_questions(message, header.questions)?;
+    let before = usize::from(header.answers) + usize::from(header.authorities);
+    let count = before + usize::from(header.additionals);
+    for index in 0..count {
+        let owner_at = at;
+        at = skip_name(message, at)?;
+        let head: &[u8; RECORD_HEAD] = message.get(at..)?.first_chunk()?;
+        let start = at + RECORD_HEAD;
+        at = start + usize::from(u16::from_be_bytes([head[8], head[9]]));
+        if index + 1 == count && index >= before && [head[0], head[1]] == RecordType::TSIG.0.to_be_bytes() {
+            let class = Class(u16::from_be_bytes([head[2], head[3]]));
+            return Tsig::read(message, owner_at, class, start, at);
+        }
+    }
+    None
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ pub struct Fields<'m> {
 /// Octets of time signed and fudge.
 const TIMES: usize = 8;
 /// The size of a record's type, class, TTL and length.
-const RECORD_HEAD: usize = 10;
+pub(super) const RECORD_HEAD: usize = 10;
 /// The size of an empty MAC, the identifier, the error and no other data.
 const ERROR_TAIL: usize = 8;
 
@@ -69,28 +69,6 @@ impl Tsig {
         let tsig = Tsig { key_at: key_at as u16, algorithm_at: start as u16, algorithm_octets };
         (fields(&rdata[usize::from(algorithm_octets)..])?.1.is_empty() && class == Class::ANY && !has_ttl)
             .then_some(tsig)
-    }
-
-    /// Finds the record at the end of a message, after any other records; `None` if the last record is another one, or the
-    /// message is malformed.
-    pub fn find(message: &[u8]) -> Option<Tsig> {
-        use super::message::{skip_name, skip_questions};
-        let header = super::header::Header::read(message)?;
-        let mut at = skip_questions(message, header.questions)?;
-        let before = usize::from(header.answers) + usize::from(header.authorities);
-        let count = before + usize::from(header.additionals);
-        for index in 0..count {
-            let owner_at = at;
-            at = skip_name(message, at)?;
-            let head: &[u8; RECORD_HEAD] = message.get(at..)?.first_chunk()?;
-            let start = at + RECORD_HEAD;
-            at = start + usize::from(u16::from_be_bytes([head[8], head[9]]));
-            if index + 1 == count && index >= before && [head[0], head[1]] == RecordType::TSIG.0.to_be_bytes() {
-                let class = Class(u16::from_be_bytes([head[2], head[3]]));
-                return Tsig::read(message, owner_at, class, start, at);
-            }
-        }
-        None
     }
 
     /// Returns the start of the record in its message.

@@ -57,7 +57,7 @@ fn records(message: &[u8]) -> usize {
     usize::from(u16::from_be_bytes([message[6], message[7]]))
 }
 
-/// RFC 8945 §5.3.1: each message of a transfer is signed, and its MAC covers the one before. hickory-proto verifies the chain.
+/// RFC 8945 §5.3.1: each message of a transfer is signed, and its MAC covers the previous MAC. hickory-proto verifies the chain.
 #[test]
 fn trap_63_every_message_of_a_transfer_is_signed() {
     let db = ZoneDb::new();

@@ -1,4 +1,4 @@
-//! As a server with keys answers to it. hickory-proto signs the queries and verifies the responses.
+//! The answers of a server with keys. hickory-proto signs the queries and verifies the responses.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use hickory_proto::rr::rdata::tsig::TsigAlgorithm;
 use signpost_dns::nameserver::cookie::Cookies;
 use signpost_dns::nameserver::{Stats, Transport};
 use signpost_dns::tsig::{Key, Keys, Signer};
-use signpost_dns::wire::tsig::{Tsig, TsigError};
+use signpost_dns::wire::message::find_tsig;
+use signpost_dns::wire::tsig::TsigError;
 use signpost_dns::wire::{Name, RecordType};
 
 use crate::conformance::stage::{Stage, lines, opt, query, records, well_formed};
@@ -48,7 +49,7 @@ fn ask(stage: &Stage, message: &[u8]) -> Vec<u8> {
 
 /// Returns the error of the response's TSIG record, and whether it has a MAC.
 fn error(response: &[u8]) -> (TsigError, bool) {
-    let fields = Tsig::find(response).and_then(|tsig| tsig.fields(response)).expect("a TSIG record");
+    let fields = find_tsig(response).and_then(|tsig| tsig.fields(response)).expect("a TSIG record");
     (fields.error, !fields.mac.is_empty())
 }
 
@@ -127,7 +128,7 @@ fn section_5_2_2_wrong_keys_and_signatures() {
         let response = stage.respond_to(&changed, &stage.peer, &stage.settings, &Stats::new());
         let Some(response) = response else { continue };
         // A record of another type makes it another, unsigned query.
-        let is_accepted = lines(&response)[0] == "NOERROR aa" && Tsig::find(&response).is_some();
+        let is_accepted = lines(&response)[0] == "NOERROR aa" && find_tsig(&response).is_some();
         assert_eq!(is_accepted, at < 2, "octet {at}");
     }
     let mut forwarded = message;
@@ -154,13 +155,13 @@ fn section_5_2_3_time() {
             continue;
         }
         assert_eq!((lines(&response)[0].as_str(), error(&response)), ("NOTAUTH", (TsigError::BADTIME, true)));
-        let fields = Tsig::find(&response).and_then(|tsig| tsig.fields(&response)).expect("a TSIG record");
+        let fields = find_tsig(&response).and_then(|tsig| tsig.fields(&response)).expect("a TSIG record");
         assert_eq!((fields.time, fields.other), (time, &NOW.to_be_bytes()[2..]));
         assert_eq!(records(&response).iter().filter(|record| record.section == "an").count(), 0);
         // The MAC is right; the error is in the record.
         let signer_name = hickory_proto::rr::Name::from_ascii("key.example.").expect("a name");
         let theirs = TSigner::new(SECRET.to_vec(), TsigAlgorithm::HmacSha256, signer_name, 300).expect("supported");
-        let mac = Tsig::find(&message).and_then(|tsig| tsig.fields(&message)).expect("a TSIG record").mac;
+        let mac = find_tsig(&message).and_then(|tsig| tsig.fields(&message)).expect("a TSIG record").mac;
         theirs.verify_message_byte(&response, Some(mac), true).expect("hickory accepts the MAC");
     }
 }
@@ -197,7 +198,7 @@ fn section_5_2_2_1_truncation() {
             assert_eq!(error(&response), (TsigError::BADTRUNC, true));
         }
         if expected.starts_with("NOERROR") {
-            let tsig = Tsig::find(&response).expect("a TSIG record");
+            let tsig = find_tsig(&response).expect("a TSIG record");
             assert_eq!(tsig.fields(&response).expect("fields").mac.len(), octets, "not shorter than the request's");
         }
     }

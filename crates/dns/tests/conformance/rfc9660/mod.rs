@@ -38,7 +38,7 @@ fn section_2_1_of_every_answer_from_a_zone() {
     }
 }
 
-/// §3.2: no zone, no version; an option with contents is no request.
+/// §3.2: without a zone there is no version, and an option with contents requests none.
 #[test]
 fn section_3_2_no_version() {
     let stage = Stage::with("z.test.", "* A 192.0.2.1");
