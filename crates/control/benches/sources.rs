@@ -4,6 +4,7 @@
 //! 30 s, and one change within 20 ms, into an API in memory. `SIGNPOST_BENCH_SCALE=0.01` makes everything a hundredth of that;
 //! `SIGNPOST_BENCH_DERIVE=1` writes nothing.
 
+#[allow(dead_code, reason = "the scenarios of the simulation use the rest")]
 #[path = "../tests/simulation/scenarios/cluster.rs"]
 mod cluster;
 
@@ -110,7 +111,10 @@ fn derive(routes: usize) {
     let mut times: Vec<Duration> = (0..SAMPLES)
         .map(|sample| {
             let number = sample * 37 % routes;
-            let object = Kind::HTTPRoute.read(route(number, number, sample + 1), &prefixes).map(Arc::new);
+            let object = Kind::HTTPRoute
+                .read(route(number, number, sample + 1), &prefixes)
+                .map(Arc::new)
+                .map_err(|error| error.to_string());
             let key = ObjectKey::namespaced(&format!("team{}", number % 100), &format!("app{number}"));
             let began = Instant::now();
             let changes = derivation.put(Kind::HTTPRoute, key, object);

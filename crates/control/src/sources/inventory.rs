@@ -101,9 +101,9 @@ impl Kind {
     }
 
     /// Reads an object, without the annotations that no source reads: those of the platform, and those with other prefixes.
-    pub(super) fn read(self, object: Value, annotation_prefixes: &[String]) -> Result<Resource, String> {
-        fn of<K: DeserializeOwned>(object: Value) -> Result<K, String> {
-            K::deserialize(object).map_err(|error| error.to_string())
+    pub fn read(self, object: Value, annotation_prefixes: &[String]) -> Result<Resource, serde_json::Error> {
+        fn of<K: DeserializeOwned>(object: Value) -> Result<K, serde_json::Error> {
+            K::deserialize(object)
         }
         let mut resource = match self {
             Kind::Namespace | Kind::IngressClass => Resource::Plain(of(object)?),
@@ -207,7 +207,11 @@ impl Inventory {
             let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
             let (namespace, name) = (text("namespace"), text("name"));
             let key = ObjectKey { namespace: Some(namespace).filter(|namespace| !namespace.is_empty()), name };
-            self.put(kind, key, kind.read(object, annotation_prefixes).map(Arc::new));
+            self.put(
+                kind,
+                key,
+                kind.read(object, annotation_prefixes).map(Arc::new).map_err(|error| error.to_string()),
+            );
         }
     }
 

@@ -93,7 +93,8 @@ impl Reader {
         self.informers += 1;
         let (informer, prefixes) = (self.informers, self.settings.annotation_prefixes.clone());
         let settings = self.selection(kind, resource.clone());
-        let project = move |object: Foreign| kind.read(object.object, &prefixes).map(Arc::new);
+        let project =
+            move |object: Foreign| kind.read(object.object, &prefixes).map(Arc::new).map_err(|error| error.to_string());
         let (store, changes) = Informer::new(self.client.clone(), settings, project).read();
         let stop = CancellationToken::new();
         let changes = changes.map(move |change| Event { kind, informer, change });

@@ -686,7 +686,7 @@ fn key(namespace: &str, name: &str) -> ObjectKey {
 }
 
 fn read(kind: Kind, object: &Value) -> Result<Arc<inventory::Resource>, String> {
-    kind.read(object.clone(), &settings().annotation_prefixes).map(Arc::new)
+    kind.read(object.clone(), &settings().annotation_prefixes).map(Arc::new).map_err(|error| error.to_string())
 }
 
 /// A Gateway that was programmed once keeps its shard, and a shard without addresses those of its Router.

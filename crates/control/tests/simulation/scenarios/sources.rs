@@ -184,7 +184,8 @@ async fn what_a_cluster_means_is_written() {
 /// Each fault, of each kind; what is unknown stays.
 #[tokio::test]
 async fn what_is_unknown_is_not_empty() {
-    let faults: [(&str, fn(&Cluster, Kind)); 5] = [
+    type Fault = fn(&Cluster, Kind);
+    let faults: [(&str, Fault); 5] = [
         ("its permission is revoked", |cluster, kind| cluster.forbid(kind, true)),
         ("its lists are empty", |cluster, kind| cluster.empty(kind, true)),
         ("its definition is not served", |cluster, kind| cluster.serve(kind, Served::No)),
