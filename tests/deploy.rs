@@ -406,6 +406,7 @@ fn each_test_that_the_security_page_names_exists() {
             "crates/agent/tests",
             "crates/api/src",
             "crates/api/tests",
+            "crates/apiserver/src",
             "crates/apiserver/tests",
             "crates/control/tests",
             "crates/dns/tests",

@@ -169,8 +169,8 @@ settings! {
         /// file or the variable.
         cookie_secret: Vec<Secret> = parsed::<Secret>("HEX").list().at_most(COOKIE_SECRETS_MAX),
             unset("a random one, replaced every day"), reload, secret;
-        /// The time without a response from the API after which a name server marks answers from the platform's zones
-        /// as possibly stale (EDE 3, RFC 8914). `0s`: never. It continues to answer in any case.
+        /// The time without a response from the API after which answers are marked as possibly stale (EDE 3, RFC 8914). It is
+        /// about the platform's zones. `0s`: never. The name server continues to answer in any case.
         stale_after: Duration = duration(0..), "0s", reload;
         /// The settings of some zones. `name` is required: an apex, such as `example.org`; `*.example.org` for all zones
         /// below that name; or `*` for all zones. The apex comes before patterns, and of patterns the longest applies. `counters` is
