@@ -174,9 +174,9 @@ settings! {
         stale_after: Duration = duration(0..), "0s", reload;
         /// The settings of some zones. `name` is required: an apex, such as `example.org`; `*.example.org` for all zones
         /// below that name; or `*` for all zones. The apex comes before patterns, and of patterns the longest applies. `counters` is
-        /// whether a zone has a request counter of its own in /metrics: `first` (the default: if it is among the first
-        /// `metrics.zones` zones), `always` (before the zones without this setting, as long as counters are free; one is
-        /// reserved for each apex), or `never` (its requests count as `other`).
+        /// whether a zone has a request counter of its own in /metrics. With `first`, the default, the first `metrics.zones`
+        /// zones have one. With `always`, the zone comes before those without this setting, as long as counters are free;
+        /// one is reserved for each apex. With `never`, its requests count as `other`.
         zone: Vec<(ZonePattern, ZonePolicy)> = table(&[], value::ZONE_EXAMPLE, value::zone_policy).list().at_most(ZONE_POLICIES_MAX).unless(|a, b| a.0 == b.0),
             unset("none");
         /// The certificate chain of the encrypted transports in PEM, the server's own certificate first. It is reloaded
