@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::Cluster;
+use cluster::{Cluster, settings};
 use serde_json::{Value, json};
 use signpost_api::identity::Identity;
 use signpost_api::identity::USER_CONTROLLER;
@@ -23,10 +23,10 @@ use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::store::memory::Memory;
 use signpost_control::client::reflector::ObjectKey;
+use signpost_control::sources::Shared;
 use signpost_control::sources::derivation::Derivation;
 use signpost_control::sources::inventory::{Inventory, Kind};
 use signpost_control::sources::writer::{self, Parts};
-use signpost_control::sources::{ANNOTATION_PREFIXES, Family, Mode, Settings, Shared};
 use signpost_control::world::{self, World};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -46,19 +46,6 @@ fn main() {
     if std::env::var_os("SIGNPOST_BENCH_DERIVE").is_none() {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
         runtime.block_on(write(routes));
-    }
-}
-
-fn settings() -> Settings {
-    Settings {
-        modes: BTreeMap::from([(Family::Gateway, Mode::Publish)]),
-        domain: "v3.example".to_owned(),
-        domains: Vec::new(),
-        gateway_controllers: Vec::new(),
-        ingress_classes: BTreeMap::new(),
-        namespace_selector: None,
-        annotation_prefixes: ANNOTATION_PREFIXES.map(str::to_owned).into(),
-        private_addresses: false,
     }
 }
 

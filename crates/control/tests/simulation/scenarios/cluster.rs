@@ -11,6 +11,7 @@ use http::{Request, Response, StatusCode};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use signpost_control::sources::inventory::Kind;
+use signpost_control::sources::{ANNOTATION_PREFIXES, Family, Mode, Settings};
 use tokio::sync::watch;
 
 /// Clones share it.
@@ -49,6 +50,20 @@ struct State {
     /// The number of times that all watches were cut.
     breaks: u64,
     uids: u64,
+}
+
+/// Returns the settings of a source that publishes the Gateways of the cluster.
+pub fn settings() -> Settings {
+    Settings {
+        modes: BTreeMap::from([(Family::Gateway, Mode::Publish)]),
+        domain: "v3.example".to_owned(),
+        domains: Vec::new(),
+        gateway_controllers: Vec::new(),
+        ingress_classes: BTreeMap::new(),
+        namespace_selector: None,
+        annotation_prefixes: ANNOTATION_PREFIXES.map(str::to_owned).into(),
+        private_addresses: false,
+    }
 }
 
 impl Cluster {

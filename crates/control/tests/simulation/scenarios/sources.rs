@@ -8,32 +8,19 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use signpost_control::sources::inventory::Kind;
 use signpost_control::sources::writer::{self, Parts};
-use signpost_control::sources::{ANNOTATION_PREFIXES, Family, Mode, Settings, Shared};
+use signpost_control::sources::{Family, Mode, Settings, Shared};
 use signpost_control::world::{self, World};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::cluster::{Cluster, Served};
+use super::cluster::{Cluster, Served, settings};
 use super::{Scene, until};
 use crate::api::Behaviour;
 use crate::chance::Chance;
 
 /// Longer than discovery and the confirmation of deletions.
 const WHILE: Duration = Duration::from_secs(45);
-
-fn settings() -> Settings {
-    Settings {
-        modes: BTreeMap::from([(Family::Gateway, Mode::Publish)]),
-        domain: "v3.example".to_owned(),
-        domains: Vec::new(),
-        gateway_controllers: Vec::new(),
-        ingress_classes: BTreeMap::new(),
-        namespace_selector: None,
-        annotation_prefixes: ANNOTATION_PREFIXES.map(str::to_owned).into(),
-        private_addresses: false,
-    }
-}
 
 /// A leader.
 struct Leader {
