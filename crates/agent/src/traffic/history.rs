@@ -1,6 +1,6 @@
-//! The traffic of the last minutes, in spans of at least [`SPAN`]: whole numbers of readings.
+//! The traffic of the last minutes, in spans of at least `SPAN`: whole numbers of readings.
 //!
-//! A Route keeps the spans in which something was counted, at most [`SPANS_MAX`] of 16 bytes; the times of all spans are kept once.
+//! A Route keeps the spans in which something was counted, at most `SPANS_MAX` of 16 bytes; the times of all spans are kept once.
 
 use std::collections::VecDeque;
 use std::time::Duration;

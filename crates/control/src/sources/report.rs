@@ -10,8 +10,8 @@
 //! a Route for the object, also while the object is unknown, and go with it. Events are about changes only. Nothing is reported on
 //! objects that are only shown.
 //!
-//! A controller that replaces the list as a whole would remove the entries again and again. After [`RACES_MAX`] lost entries in
-//! [`RACES_WITHIN`], the loop writes none until the object changes, and records an Event.
+//! A controller that replaces the list as a whole would remove the entries again and again. After `RACES_MAX` lost entries in
+//! `RACES_WITHIN`, the loop writes none until the object changes, and records an Event.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
