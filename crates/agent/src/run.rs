@@ -125,9 +125,9 @@ pub struct Agent {
     traffic: Arc<Traffic>,
     meter: Option<Arc<dyn Meter>>,
     access_log: Option<Arc<AccessLog>>,
-    /// The Routes of the Site that may differ from those of the traffic.
-    unfollowed: BTreeSet<RouteKey>,
-    /// Whether all may.
+    /// The Routes of the traffic that may be gone from the Site.
+    gone: BTreeSet<RouteKey>,
+    /// Whether all Routes of the traffic may differ from those of the Site.
     has_new_site: bool,
     /// The current reading of traffic, which ends with the time of the next.
     reading: Option<AbortOnDropHandle<Instant>>,
@@ -198,7 +198,7 @@ impl Agent {
             traffic: Arc::default(),
             meter,
             access_log,
-            unfollowed: BTreeSet::new(),
+            gone: BTreeSet::new(),
             has_new_site: false,
             reading: None,
             last_reading: Instant::now(),
@@ -309,7 +309,12 @@ impl Agent {
         let ((services, _), (slices, _)) = (self.services.take(), self.slices.take());
         self.update_routers();
         let (changes, faults) = self.resolver.update(Objects { routes, bindings, services, slices });
-        self.unfollowed.extend(changes.iter().map(|change| change.route.clone()));
+        let site = self.resolver.site();
+        let changed = changes.iter().map(|change| change.route.clone());
+        let (present, gone): (BTreeSet<_>, BTreeSet<_>) = changed.partition(|route| site.routes.contains_key(route));
+        // The access log has the name of a Route from its first request to its last one.
+        self.traffic.follow_routes(site, &present);
+        self.gone.extend(gone);
         self.pending.extend(changes, std::mem::replace(&mut self.newest, newest));
         for fault in faults.iter().take(FAULTS_LOGGED_MAX) {
             let RouteFault { route, reason, message } = fault;
@@ -510,11 +515,11 @@ impl Agent {
 
     /// Starts to read the traffic, when it is time.
     async fn read_traffic(&mut self) {
-        let changed = std::mem::take(&mut self.unfollowed);
+        let gone = std::mem::take(&mut self.gone);
         let site = self.restored.as_ref().map_or(self.resolver.site(), |last| &last.site);
         match std::mem::take(&mut self.has_new_site) {
             true => self.traffic.follow(site),
-            false => self.traffic.follow_routes(site, &changed),
+            false => self.traffic.follow_routes(site, &gone),
         }
         if let Some(reading) = self.reading.take_if(|reading| reading.is_finished()) {
             self.next_reading = joined(reading.await);
