@@ -625,8 +625,8 @@ fn challenges_are_served_for_names_of_their_namespace() {
         ("the parent zone", platform, "_acme-challenge.v3.example", false),
         ("another name", "shop", "shop-web.s1.v3.example", false),
         ("a name outside", platform, "_acme-challenge.example", false),
-        ("beside a CNAME", "shop", "_acme-challenge.shop-cname.s1.v3.example", false),
-        ("beside TXT records", "shop", "_acme-challenge.shop-txt.s1.v3.example", true),
+        ("next to a CNAME", "shop", "_acme-challenge.shop-cname.s1.v3.example", false),
+        ("next to TXT records", "shop", "_acme-challenge.shop-txt.s1.v3.example", true),
     ] {
         let records = json!(["_acme-challenge.shop-cname CNAME x.example.", "_acme-challenge.shop-txt 60 TXT own"]);
         let inputs = Inputs {

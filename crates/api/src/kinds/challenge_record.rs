@@ -2,7 +2,7 @@
 //!
 //! Name servers create these for ACME clients that update DNS (RFC 2136), and the leader for the platform's own certificates. A
 //! certificate of a name that belongs to someone else would let its owner take that name's traffic, so a record must be about a name that a
-//! RouteBinding of its namespace has, whoever writes it. The compiler of zones checks this again, for APIs without these hooks, and
+//! RouteBinding of its namespace has, even if the platform writes it. The compiler of zones checks this again, for APIs without these hooks, and
 //! because the Route can go before its record.
 
 use std::sync::LazyLock;
