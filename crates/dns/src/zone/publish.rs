@@ -537,6 +537,28 @@ mod tests {
         }
     }
 
+    /// A file, then objects, then a primary server, then a broken file.
+    #[test]
+    fn a_zone_of_a_primary_server_gives_way_to_the_operators_own() {
+        let apex = name("a.test.");
+        let publisher = Publisher::new(Arc::default());
+        publisher.publish([Change::unavailable(Origin::BrokenFile, &apex)]);
+        for (origin, serial) in [(Origin::Primary, 3), (Origin::Objects, 2), (file(), 1)] {
+            publisher.publish([Change::whole(origin.clone(), zone(&apex, serial))]);
+            let served = publisher.owner(&apex).map(|version| (version.origin, version.zone.serial()));
+            assert_eq!(served, Some((origin, Some(Serial(serial.into())))));
+        }
+        // It is kept up to date meanwhile, and is served again.
+        publisher.publish([Change::whole(Origin::Primary, zone(&apex, 4))]);
+        assert_eq!(served(&publisher, &apex), Some(1));
+        assert_eq!(publisher.of_primaries(&apex).and_then(|zone| zone.serial()), Some(Serial(4)));
+        publisher.publish([file(), Origin::Objects].map(|origin| Change::of(&apex, origin, What::Withdraw)));
+        assert_eq!(served(&publisher, &apex), Some(4));
+        publisher.reserve(NameMap::from_iter([(apex.clone(), Reservation::Refused)]));
+        publisher.publish([Change::whole(Origin::Objects, zone(&apex, 2))]);
+        assert_eq!(served(&publisher, &apex), Some(2), "at a reserved apex, only the objects' zone");
+    }
+
     /// Files are read before a name server knows its former domains.
     #[test]
     fn a_reserved_apex_keeps_its_zone_until_the_objects_have_one() {
