@@ -191,7 +191,7 @@ impl Loaded {
             None => None,
         };
         if let Some(copied) = &secondaries.copied {
-            secondaries::restore(copied).await;
+            secondaries::restore(copied, &zones).await;
             let (copied, stop) = (copied.clone(), tasks.stop_token());
             tasks.spawn("zones of primary servers", async move { copied.run(stop).await });
         }

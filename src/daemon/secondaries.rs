@@ -140,7 +140,12 @@ pub enum TransferError {
 }
 
 /// Serves the copies of zones from primary servers.
-pub async fn restore(copied: &Arc<Secondary>) {
+pub async fn restore(copied: &Arc<Secondary>, zones: &Publisher) {
+    for (zone, _) in copied.statuses().filter(|(zone, _)| zones.reservation(zone).is_some()) {
+        tracing::error!(
+            "zone {zone} is the platform's own, and is not served from a primary server; remove it from dns.primary"
+        );
+    }
     let restoring = copied.clone();
     let problems = tokio::task::spawn_blocking(move || restoring.restore()).await;
     for problem in problems.expect("reading copies does not panic") {

@@ -262,7 +262,9 @@ fn follow(primary: Primary, start: impl Fn(SocketAddr, &Path) -> Process) {
     write(21);
     process.reload();
     server = Server::start(vec![primary.clone()], &copies);
-    eventually("a change during our restart", here, &server, || server.serial() == Some(21));
+    // It notifies the former address.
+    let is_there = || server.notify(Ipv4Addr::LOCALHOST) == 0 && server.serial() == Some(21);
+    eventually("a change during our restart", here, &server, is_there);
     assert_eq!(server.text(), expected(21));
     // Without any primary server, a restart serves the copy.
     drop(process);
