@@ -9,6 +9,7 @@ const PURE: &[&str] = &[
     "crates/dns/src/zone/",
     "crates/dns/src/zonefile/",
     "crates/dns/src/nameserver/",
+    "crates/dns/src/secondary/incoming.rs",
     "crates/types/src/",
     "crates/api/src/",
     "crates/agent/src/site.rs",

@@ -9,6 +9,7 @@ pub mod health;
 pub mod host;
 pub mod liveness;
 pub mod metrics;
+pub mod secondaries;
 pub mod sources;
 pub mod unrouted;
 
@@ -27,6 +28,7 @@ use dashboard::zones::ServedZones;
 use health::Health;
 use liveness::Liveness;
 use metrics::Metrics;
+use secondaries::Secondaries;
 use sources::Sources;
 use unrouted::Unrouted;
 
@@ -43,6 +45,8 @@ pub struct Admin {
     pub unrouted: Arc<Unrouted>,
     /// The report about the sources.
     pub sources: Arc<Sources>,
+    /// The state of the secondary servers.
+    pub secondaries: Arc<Secondaries>,
     /// The zones of the process's name server.
     pub served: Arc<ServedZones>,
     /// The addresses of the process's name server.
@@ -61,6 +65,11 @@ pub fn router(admin: Admin, dashboard: Dashboard) -> Router {
         let shown = shown.clone();
         for_operators(move || shown.respond(), judge.clone(), peer, headers)
     };
+    let (shown, judge) = (admin.secondaries.clone(), dashboard.clone());
+    let secondaries = move |peer, headers| {
+        let shown = shown.clone();
+        for_operators(move || shown.respond(), judge.clone(), peer, headers)
+    };
     Router::new()
         .route("/", get(index))
         .route("/livez", get(livez))
@@ -68,6 +77,7 @@ pub fn router(admin: Admin, dashboard: Dashboard) -> Router {
         .route("/metrics", get(scrape))
         .route("/unrouted-names", get(unrouted))
         .route("/sources", get(sources))
+        .route("/secondaries", get(secondaries))
         .with_state(admin)
         .merge(dashboard.router())
 }
@@ -83,6 +93,7 @@ async fn index(headers: HeaderMap) -> Response {
                 /metrics         metrics for Prometheus\n\
                 /unrouted-names  queried names of shards without a Route, as JSON\n\
                 /sources         shards and names of the source cluster, as JSON\n\
+                /secondaries     notifications to secondary servers, as JSON\n\
                 /dashboard/      the dashboard\n";
     text.into_response()
 }
@@ -106,7 +117,7 @@ async fn scrape(State(admin): State<Admin>, headers: HeaderMap) -> Response {
     admin.metrics.respond(&headers)
 }
 
-/// Returns a report that names Routes of all namespaces, former ones among them. So access is restricted: to clients on this
+/// Returns a report that names Routes or zones of all namespaces, former ones among them. So access is restricted: to clients on this
 /// machine, and to users that may list Zones.
 async fn for_operators(
     report: impl FnOnce() -> Response,
@@ -182,6 +193,18 @@ mod tests {
         assert!(status == StatusCode::NOT_FOUND && text.contains("reads no source cluster"), "{text}");
         admin.sources.open(|| Ok(serde_json::json!({})));
         assert_eq!(get(&admin, "/sources").await, (StatusCode::OK, "{}".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn the_state_of_secondary_servers_is_served_to_this_machine() {
+        let admin = Admin::default();
+        let (status, text) = get(&admin, "/secondaries").await;
+        assert!(status == StatusCode::NOT_FOUND && text.contains("dns.secondary"), "{text}");
+        let address = "192.0.2.53:53".parse().expect("an address");
+        let server = signpost_dns::notify::Secondary { address, key: None, zones: Vec::new(), source: None };
+        admin.secondaries.open(Arc::new(signpost_dns::notify::Notifier::new(vec![server])));
+        let expected = r#"{"servers":[{"server":"192.0.2.53:53","total":0,"zones":[]}]}"#;
+        assert_eq!(get(&admin, "/secondaries").await, (StatusCode::OK, expected.to_owned()));
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ use clap::{Arg, ArgAction, ArgMatches};
 use super::access::cause;
 use super::{Error, file, option, serve};
 use crate::admin::exposition::{MetricSample, samples};
+use crate::admin::secondaries;
 use crate::config::{self, AdminTls};
 use crate::daemon::scheduling::reachable;
 use signpost_runtime::trust;
@@ -102,6 +103,15 @@ impl Admin {
         match status {
             200 => serde_json::from_str(&text).map_err(|error| format!("{url}: invalid response: {error}")),
             _ => Err(format!("{url}/sources returned {status}: {}", text.trim())),
+        }
+    }
+
+    /// Returns the report of the process at `url` about its secondary servers.
+    pub(super) async fn secondaries(&self, url: &str) -> Result<secondaries::Report, String> {
+        let (status, text) = self.get(url, "/secondaries").await?;
+        match status {
+            200 => serde_json::from_str(&text).map_err(|error| format!("{url}: invalid response: {error}")),
+            _ => Err(format!("{url}/secondaries returned {status}: {}", text.trim())),
         }
     }
 

@@ -236,7 +236,7 @@ fn unusable(settings: &Settings) -> Vec<Error> {
             "the role scheduler needs an API: give --kubeconfig, or add the role api",
         ),
         (
-            has(Role::Dns) && !settings.dns_follows_api() && settings.zones.is_none(),
+            has(Role::Dns) && !settings.dns_follows_api() && settings.zones.is_none() && !settings.has_primaries(),
             "the role dns has nothing to serve: give --zones or --kubeconfig, or add the role api",
         ),
         (

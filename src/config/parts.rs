@@ -47,7 +47,12 @@ impl Settings {
 
     /// Returns whether the process stores anything on disk. A process that only serves zone files does not.
     pub fn needs_data_dir(&self) -> bool {
-        self.has(Role::Api) || self.has(Role::Scheduler) || self.dns_follows_api()
+        self.has(Role::Api) || self.has(Role::Scheduler) || self.dns_follows_api() || self.has_primaries()
+    }
+
+    /// Returns whether the name server copies zones from primary servers.
+    pub fn has_primaries(&self) -> bool {
+        self.has(Role::Dns) && !self.dns.primary.is_empty()
     }
 
     /// Returns whether the DNS server listens for an encrypted transport, and needs a certificate.

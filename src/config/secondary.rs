@@ -1,16 +1,34 @@
-//! The tables `[[dns.transfer]]` and `[[dns.secondary]]`: who may transfer zones, and who is notified of their changes.
+//! The tables `[[dns.transfer]]`, `[[dns.secondary]]`, `[[dns.catalog.group]]` and `[[dns.primary]]`: who may transfer zones, who is
+//! notified of their changes, the groups of a catalog, and the primary servers of zones.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::str::FromStr;
+
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::value::server_address;
 use signpost_dns::nameserver::prefix::Prefix;
+use signpost_dns::transfer::catalog::{CATALOG_OCTETS_MAX, Group};
 use signpost_dns::transfer::{Rule, ZonePattern};
 use signpost_dns::wire::Name;
 
 /// An example of each, for error messages.
 pub(super) const TRANSFER_EXAMPLE: &str = "{ network = \"192.0.2.0/24\", key = \"transfer.example\" }";
 pub(super) const SECONDARY_EXAMPLE: &str = "{ address = \"192.0.2.53\", key = \"transfer.example\" }";
+
+pub(super) const GROUP_EXAMPLE: &str = "{ name = \"shards\", zone = \"*.apps.example.com\" }";
+
+pub(super) const PRIMARY_EXAMPLE: &str =
+    "{ zone = \"example.org\", address = \"192.0.2.1\", key = \"transfer.example\" }";
+/// The keys of [`primary`] that are paths.
+pub(super) const PRIMARY_PATHS: [&str; 1] = ["ca"];
+
+/// The port of DNS over TLS (RFC 7858 §3.1).
+const TLS_PORT: u16 = 853;
+
+/// The longest name of a group: it is one character-string.
+const GROUP_OCTETS_MAX: usize = 255;
 
 /// A secondary server that is notified.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +41,21 @@ pub struct Secondary {
     pub zones: Vec<ZonePattern>,
     /// The source address of the requests.
     pub source: Option<IpAddr>,
+}
+
+/// A primary server of some zones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Primary {
+    /// The zones, at least one.
+    pub zones: Vec<Name>,
+    /// The address of its DNS server.
+    pub address: SocketAddr,
+    /// The name of the key that signs the requests.
+    pub key: Option<Name>,
+    /// The name in its certificate, for encrypted transfers.
+    pub tls: Option<ServerName<'static>>,
+    /// The CA certificates to trust for it instead of the system's.
+    pub ca: Option<PathBuf>,
 }
 
 /// Reads a rule of transfers.
@@ -54,6 +87,50 @@ pub(super) fn secondary(text: &str) -> Result<Secondary, String> {
         return Err("source and address must be of the same family".to_owned());
     }
     Ok(Secondary { address, key: pairs.all("key", name)?.pop(), zones: pairs.all("zone", zone)?, source })
+}
+
+/// Reads the name of a catalog.
+pub(super) fn catalog(text: &str) -> Result<Name, String> {
+    let name = name(text)?;
+    match name.as_wire().len() {
+        1 => Err("must not be the root".to_owned()),
+        octets if octets > CATALOG_OCTETS_MAX => {
+            Err(format!("must have at most {CATALOG_OCTETS_MAX} octets, because names of its records are longer"))
+        }
+        _ => Ok(name),
+    }
+}
+
+/// Reads a group of a catalog.
+pub(super) fn group(text: &str) -> Result<Group, String> {
+    let pairs = Pairs::read(text, &["name", "zone"], &["zone"])?;
+    let name = pairs.one("name").filter(|name| !name.is_empty()).ok_or("name is missing; set name=TEXT")?;
+    if name.len() > GROUP_OCTETS_MAX {
+        return Err(format!("name must have at most {GROUP_OCTETS_MAX} octets"));
+    }
+    Ok(Group { name: name.to_owned(), zones: pairs.all("zone", zone)? })
+}
+
+/// Reads a primary server.
+pub(super) fn primary(text: &str) -> Result<Primary, String> {
+    let pairs = Pairs::read(text, &["zone", "address", "key", "tls", "ca"], &["zone"])?;
+    let zones = pairs.all("zone", name)?;
+    if zones.is_empty() {
+        return Err("zone is missing; set zone=NAME".to_owned());
+    }
+    let tls = pairs.all("tls", |text| ServerName::try_from(text.to_owned()))?.pop();
+    let address = |text: &str| match text.parse() {
+        Ok(host) if tls.is_some() => Ok(SocketAddr::new(host, TLS_PORT)),
+        _ => server_address(text),
+    };
+    let [address] = pairs.all("address", address)?[..] else {
+        return Err("address is missing; set address=ADDR[:PORT]".to_owned());
+    };
+    let ca = pairs.one("ca").map(PathBuf::from);
+    if ca.is_some() && tls.is_none() {
+        return Err("ca is of encrypted transfers: set tls=NAME, the name in the certificate of the server".to_owned());
+    }
+    Ok(Primary { zones, address, key: pairs.all("key", name)?.pop(), tls, ca })
 }
 
 fn name(text: &str) -> Result<Name, String> {
@@ -138,6 +215,35 @@ mod tests {
             ("address=192.0.2.53,source=::1", "source and address"),
         ] {
             let error = secondary(text).expect_err(text);
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn catalogs_are_read() {
+        assert_eq!(catalog("catalog.invalid").map(|name| name.to_string()).as_deref(), Ok("catalog.invalid."));
+        let long = format!("{0}.{0}.{0}.{1}", "a".repeat(63), "b".repeat(17));
+        assert!(catalog(".").is_err() && catalog(&long).is_err_and(|error| error.contains("at most 210 octets")));
+        let shards = group("name=shards,zone=*.b.example").expect("valid");
+        assert_eq!((shards.name.as_str(), shards.zones.len()), ("shards", 1));
+        assert!(group("zone=a").is_err_and(|error| error.starts_with("name is missing")));
+    }
+
+    #[test]
+    fn primary_servers_are_read() {
+        let server =
+            primary("zone=a.example,zone=b.example,address=192.0.2.1,tls=ns1.example,ca=/ca.pem").expect("valid");
+        assert_eq!((server.zones.len(), server.address.to_string().as_str()), (2, "192.0.2.1:853"));
+        let server = primary("zone=a.example,address=192.0.2.1,key=k.example").expect("valid");
+        assert_eq!((server.address.port(), server.key), (53, Some("k.example.".parse().expect("a name"))));
+        for (text, expected) in [
+            ("address=192.0.2.1", "zone is missing"),
+            ("zone=a.example", "address is missing"),
+            ("zone=*.a.example,address=ns1.example", "address \"ns1.example\""),
+            ("zone=a,address=192.0.2.1,ca=/ca.pem", "ca is of encrypted transfers"),
+            ("zone=a,address=192.0.2.1,tls=a b", "tls \"a b\""),
+        ] {
+            let error = primary(text).expect_err(text);
             assert!(error.starts_with(expected), "{text}: {error}");
         }
     }

@@ -10,7 +10,7 @@ use axum::http::Uri;
 use super::key::{settings, unset};
 use super::reader::Reader;
 use super::rule::{boolean, by, duration, number, parsed, path, size, table, text, words};
-use super::secondary::{self, Secondary};
+use super::secondary::{self, Primary, Secondary};
 use super::value::{
     self, CookieMode, Engine, LogClients, LogFormat, NameServer, Resolver, Role, RouterRuntime, SecretName, Strategy,
 };
@@ -25,7 +25,9 @@ use signpost_dns::nameserver::cookie::Secret;
 use signpost_dns::nameserver::prefix::Prefix;
 use signpost_dns::nameserver::settings::NSID_OCTETS_MAX;
 use signpost_dns::transfer::Rule;
+use signpost_dns::transfer::catalog::Group;
 use signpost_dns::transport::https::request::TemplatePath;
+use signpost_dns::wire;
 use signpost_dns::zone::counter_slots::NUMBERS_MAX;
 use signpost_dns::zone::policy::{ZonePattern, ZonePolicy};
 use signpost_runtime::telemetry::{self, Format};
@@ -47,6 +49,10 @@ const ZONE_POLICIES_MAX: usize = 1_000;
 const TRANSFERS_MAX: usize = 1_000;
 /// Each of them is notified of each change.
 const SECONDARIES_MAX: usize = 64;
+/// Each zone from them has a task.
+const PRIMARIES_MAX: usize = 1_000;
+/// Each new zone is compared with them.
+const GROUPS_MAX: usize = 256;
 /// A table of `jwt-issuer`, for error messages.
 const ISSUER_EXAMPLE: &str = "{ issuer = \"…\", audience = \"…\", jwks = \"…\" }";
 /// The greatest quotas: twice as much is still a number.
@@ -200,6 +206,22 @@ settings! {
         secondary: Vec<Secondary> =
             table(&[], secondary::SECONDARY_EXAMPLE, secondary::secondary).list().at_most(SECONDARIES_MAX)
                 .unless(|a, b| a == b), unset("none");
+        /// A primary server of zones that this name server copies, as a secondary server. Required: `zone` (the name of a
+        /// zone; repeats) and `address`. Optional: `key` (the name of the TSIG key that signs the requests), `tls` (the name in the
+        /// certificate of the server, for encrypted transfers) and `ca` (the CA certificates in PEM to trust for it instead of the
+        /// system's certificates). A zone can have several primary servers. See docs/secondary-zones.md.
+        primary: Vec<Primary> =
+            table(&secondary::PRIMARY_PATHS, secondary::PRIMARY_EXAMPLE, secondary::primary).list().at_most(PRIMARIES_MAX)
+                .unless(|a, b| a == b), unset("none");
+    }
+    dns_catalog: DnsCatalog "dns.catalog" "Catalog zone" {
+        /// The name of the catalog zone (RFC 9432), such as `catalog.invalid`: a list of the zones that `dns.transfer` is about,
+        /// from which secondary servers add and remove zones. It must not be at or below a zone that is served. Only clients
+        /// with the right to transfer it get answers. See docs/secondaries.md.
+        name: Option<wire::Name> = by("NAME", secondary::catalog), unset("none: there is no catalog");
+        /// Zones that the catalog puts into a group. Required: `name`. Optional: `zone` (as in `dns.transfer`; repeats; default
+        /// all zones). Of the groups of a zone, the first one counts.
+        group: Vec<Group> = table(&[], secondary::GROUP_EXAMPLE, secondary::group).list().at_most(GROUPS_MAX), unset("none");
     }
     dns_tls: DnsTls "dns.tls" "DNS over TLS" {
         /// The addresses that answer queries over TLS, usually at port 853. Port 0 selects a free port. The limits of

@@ -169,14 +169,14 @@ impl Loaded {
         let db =
             Arc::new(ZoneDb::with_policies(settings.metrics.zones, Policies::new(settings.dns.zone.iter().cloned())));
         let zones = Arc::new(Publisher::new(db.clone()));
-        if let Some(platform) = &platform {
-            reserved::reserve(&zones, &platform.settings, &[]);
-        }
         let files_check = settings.zones.as_ref().map(|_| admin.health.add("dns", "zone files", "not read yet"));
         let engine = Arc::new(Engine::new(settings));
         let (secondaries, keys) = Secondaries::new(settings, &zones)?;
         engine.set_keys(keys);
-        bound.set_handler(secondaries.transfers.clone());
+        if let Some(platform) = &platform {
+            reserved::reserve(&zones, &platform.settings, &[]);
+        }
+        bound.set_handler(secondaries.requests());
         tasks.spawn("NOTIFY", secondaries::notify(secondaries.notifier.clone(), tasks.stop_token()));
         let here = here(settings, &bound.addresses());
         let (loading, loaded) = oneshot::channel();
@@ -190,6 +190,12 @@ impl Loaded {
             Some(folder) => Some(load_files(folder, &zones).await?),
             None => None,
         };
+        if let Some(copied) = &secondaries.copied {
+            secondaries::restore(copied, &zones).await;
+            let (copied, stop) = (copied.clone(), tasks.stop_token());
+            tasks.spawn("zones of primary servers", async move { copied.run(stop).await });
+        }
+        secondaries::check_catalog(secondaries.catalog.as_ref())?;
         let files = loops::serve_files(tasks, engine.clone(), files);
         // The zones of the files are complete and answer, regardless of the API.
         db.open();
@@ -244,7 +250,15 @@ impl Loaded {
         });
         admin.served.open(db.clone());
         let (counts, query_log_counts) = (Arc::downgrade(&running), query_log.counts().clone());
-        let Secondaries { transfers, notifier } = secondaries;
+        let Secondaries { transfers, notifier, catalog, copied } = secondaries;
+        if let Some(catalog) = catalog {
+            let (status, stop) = (status.clone(), tasks.stop_token());
+            // The files have been read. A list of the objects' zones is complete like a denial of names.
+            let is_complete =
+                move || status.as_ref().is_none_or(|status| status.losses().is_synced() && status.state().is_denying);
+            tasks.spawn("catalog", async move { catalog.run(is_complete, stop).await });
+        }
+        admin.secondaries.open(notifier.clone());
         let metrics = DnsMetrics {
             running: counts,
             db,
@@ -254,6 +268,7 @@ impl Loaded {
             unrouted,
             transfers: transfers.clone(),
             notifier,
+            copied,
         };
         // Reported last, so that a client that sees it gets no "not ready" answers.
         if let Some(check) = files_check {

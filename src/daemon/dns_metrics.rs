@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -14,6 +15,7 @@ use signpost_control::name_server::files::static_zones;
 use signpost_control::name_server::status::Status;
 use signpost_dns::nameserver::{Transport, sizes, stats};
 use signpost_dns::notify::Notifier;
+use signpost_dns::secondary::{self, Secondary};
 use signpost_dns::transfer::{self, Transfers};
 use signpost_dns::transport::{Running, Totals, durations};
 use signpost_dns::wire::Name;
@@ -33,6 +35,8 @@ pub struct DnsMetrics {
     pub unrouted: Option<Arc<Unrouted>>,
     pub transfers: Arc<Transfers>,
     pub notifier: Arc<Notifier>,
+    /// The zones from primary servers.
+    pub copied: Option<Arc<Secondary>>,
 }
 
 impl DnsMetrics {
@@ -70,6 +74,7 @@ impl DnsMetrics {
         }
         transfers(page, &self.transfers)?;
         notified(page, &self.notifier)?;
+        self.copied.as_ref().map_or(Ok(()), |copied| of_primaries(page, copied))?;
         self.status.as_ref().map_or(Ok(()), |status| synced(page, status))
     }
 }
@@ -87,25 +92,49 @@ fn notified(page: &mut Page<'_>, notifier: &Notifier) -> fmt::Result {
     if servers.is_empty() {
         return Ok(());
     }
-    let mut zones = vec![[0u64; 3]; servers.len()];
+    let now = Instant::now();
+    let mut zones = vec![([0u64; 3], Duration::ZERO); servers.len()];
     notifier.each_state(|server, _, state| {
-        let at = match (state.acknowledged == Some(state.serial), state.error) {
-            (true, _) => 0,
-            (false, None) => 1,
-            (false, Some(_)) => 2,
-        };
-        zones[server][at] += 1;
+        let (counts, oldest) = &mut zones[server];
+        counts[state.progress() as usize] += 1;
+        let pending = state.pending_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        *oldest = pending.max(*oldest);
     });
     let states = ["acknowledged", "pending", "failed"];
     let rows: Rows<'_, i64> = servers
         .iter()
         .zip(&zones)
-        .flat_map(|(server, zones)| {
+        .flat_map(|(server, (zones, _))| {
             let labels = move |state| vec![("server", &**server), ("state", state)];
             states.iter().zip(zones).map(move |(state, zones)| (labels(*state), *zones as i64))
         })
         .collect();
-    page.gauge("dns_notify_zones", "Zones of each notified server, by the state of their current serial", &rows)
+    let help = "Zones of each notified server, by the state of their current serial; absent if there is none";
+    page.gauge("dns_notify_zones", help, &rows)?;
+    let oldest: Rows<'_, f64> = servers
+        .iter()
+        .zip(&zones)
+        .map(|(server, (_, oldest))| (vec![("server", &**server)], oldest.as_secs_f64()))
+        .collect();
+    let help =
+        "Age of the oldest change that a notified server has not acknowledged, in seconds; absent if there is none";
+    page.gauge("dns_notify_pending_seconds", help, &oldest)
+}
+
+/// Writes the state of the zones from primary servers.
+fn of_primaries(page: &mut Page<'_>, copied: &Secondary) -> fmt::Result {
+    let mut zones = [("current", 0u64), ("failing", 0), ("expired", 0), ("missing", 0)];
+    for (_, status) in copied.statuses() {
+        let at = match status {
+            secondary::Status { has_expired: true, .. } => 2,
+            secondary::Status { serial: None, .. } => 3,
+            secondary::Status { error: Some(_), .. } => 1,
+            _ => 0,
+        };
+        zones[at].1 += 1;
+    }
+    let rows: Rows<'_, i64> = zones.iter().map(|(state, zones)| (vec![("state", *state)], *zones as i64)).collect();
+    page.gauge("dns_primary_zones", "Zones from primary servers, by state; absent if there is none", &rows)
 }
 
 /// Returns the transports with listeners. Others have no series, so that a page is not mostly zeros.

@@ -93,6 +93,7 @@ impl Origin {
             cookies: self.cookies(),
             rate_limit: (limit.per_second > 0).then_some(limit),
             keys: self.keys.clone(),
+            catalog: settings.dns_catalog.name.clone(),
         }
     }
 

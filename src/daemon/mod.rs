@@ -121,7 +121,9 @@ pub enum Error {
     #[error("{0} (--zones)")]
     ZoneFiles(#[from] static_zones::FolderError),
     #[error(transparent)]
-    Keys(#[from] secondaries::KeysError),
+    Transfers(#[from] secondaries::TransferError),
+    #[error(transparent)]
+    Catalog(#[from] secondaries::CatalogError),
     #[error(transparent)]
     QueryLog(#[from] query_log::OpenError),
     #[error("no manifest was applied:\n{}", lines(.0))]
@@ -141,7 +143,8 @@ impl Error {
                 | Error::Platform(_)
                 | Error::DomainMismatch(_)
                 | Error::ZoneFiles(_)
-                | Error::Keys(_)
+                | Error::Transfers(_)
+                | Error::Catalog(_)
                 | Error::Manifests(_)
         )
     }

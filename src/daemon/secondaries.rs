@@ -1,18 +1,28 @@
-//! Secondary servers: the keys of the configuration's key files, the rights to transfer zones, and the notifications.
+//! Zone transfers: the keys of the configuration's key files, the rights to transfer zones, the notifications, and the zones from
+//! primary servers.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
-use crate::config::secondary;
-use signpost_dns::notify::{Notifier, Secondary};
+use crate::config::{secondary, settings};
+use signpost_dns::nameserver::hand_off::{Answer, HandOff, HandOffKind, Handler};
+use signpost_dns::notify::{self, Notifier};
+use signpost_dns::secondary::Secondary;
+use signpost_dns::secondary::client::{ALPN, Primary};
 use signpost_dns::transfer::Transfers;
+use signpost_dns::transfer::catalog::Catalog;
 use signpost_dns::tsig::Keys;
 use signpost_dns::tsig::keys;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::publish::Publisher;
+use signpost_runtime::trust;
+
+/// The directory of the copies of zones from primary servers, in the data directory.
+const COPIES: &str = "secondary";
 
 /// The largest key file in bytes.
 const FILE_MAX: u64 = 1 << 20;
@@ -26,25 +36,120 @@ pub struct KeysError(String);
 pub struct Secondaries {
     pub transfers: Arc<Transfers>,
     pub notifier: Arc<Notifier>,
+    pub catalog: Option<Arc<Catalog>>,
+    /// The zones from primary servers.
+    pub copied: Option<Arc<Secondary>>,
+}
+
+/// Answers the requests about transfers.
+pub struct Requests {
+    transfers: Arc<Transfers>,
+    copied: Option<Arc<Secondary>>,
+}
+
+impl Handler for Requests {
+    fn answer(&self, request: &HandOff<'_>) -> Option<Answer> {
+        match request.kind {
+            HandOffKind::Transfer => self.transfers.answer(request),
+            HandOffKind::Notify => self.copied.as_ref()?.answer(request),
+            HandOffKind::Update => None,
+        }
+    }
 }
 
 impl Secondaries {
     /// Reads the keys, and listens to the zones from now on.
-    pub fn new(settings: &Settings, zones: &Publisher) -> Result<(Self, Option<Arc<Keys>>), KeysError> {
+    pub fn new(settings: &Settings, zones: &Arc<Publisher>) -> Result<(Self, Option<Arc<Keys>>), TransferError> {
         let keys = load_keys(settings)?;
-        let transfers = Arc::new(Transfers::new(settings.dns.transfer.clone()));
+        let settings::DnsCatalog { name, group } = settings.dns_catalog.clone();
+        let rules = &settings.dns.transfer;
+        let catalog = name.map(|name| Arc::new(Catalog::new(name, group, rules.clone())));
+        let transfers = Arc::new(Transfers::new(rules.clone()).with_catalog(catalog.clone()));
         let of = |server: &secondary::Secondary| {
             let secondary::Secondary { address, key, zones, source } = server.clone();
             let key = key.and_then(|name| keys.as_ref()?.get(&name).cloned());
-            Secondary { address, key, zones, source }
+            notify::Secondary { address, key, zones, source }
         };
         let notifier = Arc::new(Notifier::new(settings.dns.secondary.iter().map(of).collect()));
-        let (of_transfers, of_notifier) = (Arc::clone(&transfers), Arc::clone(&notifier));
-        zones.listen(move |step| {
-            of_transfers.record(step);
-            of_notifier.change(step);
-        });
-        Ok((Secondaries { transfers, notifier }, keys))
+        let copied = copied(settings, keys.as_deref(), zones)?.map(Arc::new);
+        for zones in [&**zones].into_iter().chain(catalog.iter().map(|catalog| catalog.publisher())) {
+            let (transfers, notifier) = (Arc::clone(&transfers), Arc::clone(&notifier));
+            zones.listen(move |step| {
+                transfers.record(step);
+                notifier.change(step);
+            });
+        }
+        if let Some(catalog) = catalog.clone() {
+            zones.listen(move |step| catalog.record(step));
+        }
+        Ok((Secondaries { transfers, notifier, catalog, copied }, keys))
+    }
+
+    /// Returns the handler of requests.
+    pub fn requests(&self) -> Arc<Requests> {
+        Arc::new(Requests { transfers: self.transfers.clone(), copied: self.copied.clone() })
+    }
+}
+
+/// Returns the zones from the primary servers of the settings; `None` without any.
+fn copied(
+    settings: &Settings,
+    keys: Option<&Keys>,
+    publisher: &Arc<Publisher>,
+) -> Result<Option<Secondary>, TransferError> {
+    let mut zones: BTreeMap<Name, Vec<Primary>> = BTreeMap::new();
+    for server in &settings.dns.primary {
+        let tls = match &server.tls {
+            Some(name) => {
+                let mut client = match &server.ca {
+                    Some(file) => trust::only_file(file).map_err(|error| TransferError::Ca(error.to_string()))?,
+                    None => trust::of_system(),
+                };
+                client.alpn_protocols = vec![ALPN.to_vec()];
+                Some((Arc::new(client), name.clone()))
+            }
+            None => None,
+        };
+        let key = server.key.as_ref().and_then(|name| keys?.get(name).cloned());
+        for zone in &server.zones {
+            let primary = Primary { address: server.address, key: key.clone(), tls: tls.clone() };
+            zones.entry(zone.clone()).or_default().push(primary);
+        }
+    }
+    if zones.is_empty() {
+        return Ok(None);
+    }
+    let directory = settings.data_dir.join(COPIES);
+    let failed = |source| TransferError::Directory { directory: directory.clone(), source };
+    Secondary::new(zones, &directory, publisher.clone()).map(Some).map_err(failed)
+}
+
+/// The reason why zones cannot be transferred.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    #[error("{0} (dns.primary)")]
+    Ca(String),
+    #[error("{}: {source}; the copies of zones from primary servers are there (--data-dir)", directory.display())]
+    Directory {
+        directory: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Serves the copies of zones from primary servers.
+pub async fn restore(copied: &Arc<Secondary>, zones: &Publisher) {
+    for (zone, _) in copied.statuses().filter(|(zone, _)| zones.reservation(zone).is_some()) {
+        tracing::error!(
+            "zone {zone} is the platform's own, and is not served from a primary server; remove it from dns.primary"
+        );
+    }
+    let restoring = copied.clone();
+    let problems = tokio::task::spawn_blocking(move || restoring.restore()).await;
+    for problem in problems.expect("reading copies does not panic") {
+        tracing::error!("copy of a zone: {problem}; the zone is transferred again");
     }
 }
 
@@ -57,6 +162,24 @@ pub async fn notify(notifier: Arc<Notifier>, stop: CancellationToken) {
     stop.cancelled().await;
 }
 
+/// The catalog is at or below a zone that this process serves.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "dns.catalog.name: {name} is at or below the served zone {zone}; set a name outside all zones, such as catalog.invalid"
+)]
+pub struct CatalogError {
+    name: Name,
+    zone: Name,
+}
+
+/// Checks that the catalog is not at or below a zone that was read.
+pub fn check_catalog(catalog: Option<&Arc<Catalog>>) -> Result<(), CatalogError> {
+    match catalog.and_then(|catalog| Some((catalog.name().clone(), catalog.zone_above()?))) {
+        Some((name, zone)) => Err(CatalogError { name, zone }),
+        None => Ok(()),
+    }
+}
+
 /// Reads the key files, and checks that the keys that the settings name exist; `None` without key files.
 pub fn load_keys(settings: &Settings) -> Result<Option<Arc<Keys>>, KeysError> {
     let mut all = Vec::new();
@@ -66,8 +189,9 @@ pub fn load_keys(settings: &Settings) -> Result<Option<Arc<Keys>>, KeysError> {
     let keys = Keys::new(all).map_err(|error| KeysError(format!("{error} (dns.tsig-keys)")))?;
     let missing = |name: &&Name| keys.get(name).is_none();
     let of_rules = settings.dns.transfer.iter().flat_map(|rule| &rule.keys);
-    let of_servers = settings.dns.secondary.iter().filter_map(|server| server.key.as_ref());
-    if let Some(name) = of_rules.chain(of_servers).find(missing) {
+    let of_secondaries = settings.dns.secondary.iter().filter_map(|server| server.key.as_ref());
+    let of_primaries = settings.dns.primary.iter().filter_map(|server| server.key.as_ref());
+    if let Some(name) = of_rules.chain(of_secondaries).chain(of_primaries).find(missing) {
         return Err(KeysError(format!("key {name} is in no key file; add it, or correct the name (dns.tsig-keys)")));
     }
     Ok((!keys.is_empty()).then(|| Arc::new(keys)))

@@ -41,6 +41,7 @@ mod resolver;
 mod restart;
 mod routers;
 mod scheduling;
+mod secondaries;
 mod service;
 mod services;
 mod settings;

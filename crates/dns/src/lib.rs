@@ -3,13 +3,14 @@
 //! A query takes this path: [`transport`] (`udp` or `stream`) → [`nameserver::respond`] → [`zone::lookup`] →
 //! `nameserver::answer` → back out. [`zone::db`] publishes zones to it without a lock.
 //!
-//! Layers, lowest first: [`wire`] and [`sys`]; [`tsig`] and [`zone`]; [`zonefile`]; [`nameserver`]; [`transfer`] and [`notify`]; [`transport`]. `unsafe` is only in [`sys`].
+//! Layers, lowest first: [`wire`] and [`sys`]; [`tsig`] and [`zone`]; [`zonefile`]; [`nameserver`]; [`transfer`], [`notify`] and [`secondary`]; [`transport`]. `unsafe` is only in [`sys`].
 
 #![warn(missing_docs)]
 
 pub mod transport;
 
 pub mod notify;
+pub mod secondary;
 pub mod transfer;
 
 pub mod nameserver;

@@ -14,15 +14,17 @@ fn also_ask(_: &stage::Stage, _: &[u8]) {}
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use signpost_dns::nameserver::Settings;
 use signpost_dns::notify::{Notifier, Secondary};
+use signpost_dns::transfer::catalog::{Catalog, Group};
 use signpost_dns::transfer::{Rule, Transfers};
 use signpost_dns::transport::{self, Config, Running};
 use signpost_dns::tsig::{Key, Keys};
@@ -38,6 +40,7 @@ use stage::contents;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const APEX: &str = "z.test.";
+const CATALOG: &str = "catalog.invalid.";
 
 fn key() -> Key {
     Key::new("transfer.example.".parse().unwrap(), "hmac-sha256", b"a secret of the test").unwrap()
@@ -46,6 +49,7 @@ fn key() -> Key {
 /// A primary server on a loopback port.
 struct Primary {
     zones: Publisher,
+    catalog: Arc<Catalog>,
     transfers: Arc<Transfers>,
     notifier: Arc<Notifier>,
     address: SocketAddr,
@@ -66,29 +70,39 @@ impl Primary {
             keys: key.iter().map(|key| key.name().clone()).collect(),
             tls: false,
         };
-        let transfers = Arc::new(Transfers::new(vec![rule]));
+        let groups = vec![Group { name: "shards".to_owned(), zones: Vec::new() }];
+        let catalog = Arc::new(Catalog::new(CATALOG.parse().unwrap(), groups, vec![rule.clone()]));
+        let transfers = Arc::new(Transfers::new(vec![rule]).with_catalog(Some(catalog.clone())));
         let source = Some("127.0.0.1".parse().unwrap());
         let secondary =
             |address: &SocketAddr| Secondary { address: *address, key: key.clone(), zones: Vec::new(), source };
         let notifier = Arc::new(Notifier::new(secondaries.iter().map(secondary).collect()));
         let db = Arc::new(ZoneDb::new());
         let zones = Publisher::new(Arc::clone(&db));
-        let (of_transfers, of_notifier) = (transfers.clone(), notifier.clone());
-        zones.listen(move |step| {
-            of_transfers.record(step);
-            of_notifier.change(step);
-        });
+        for zones in [&zones, catalog.publisher()] {
+            let (transfers, notifier) = (transfers.clone(), notifier.clone());
+            zones.listen(move |step| {
+                transfers.record(step);
+                notifier.change(step);
+            });
+        }
+        let of_catalog = catalog.clone();
+        zones.listen(move |step| of_catalog.record(step));
         db.set_ready();
         let config = Config { addresses: vec!["127.0.0.1:0".parse().unwrap()], udp_workers: 1, ..Config::default() };
         let mut bound = transport::bind(&config).unwrap();
         bound.set_handler(transfers.clone());
-        let settings = Arc::new(ArcSwap::from_pointee(Settings { keys: Some(keys), ..Settings::default() }));
+        let settings = Arc::new(ArcSwap::from_pointee(Settings {
+            keys: Some(keys),
+            catalog: Some(catalog.name().clone()),
+            ..Settings::default()
+        }));
         let running = runtime.block_on(async { bound.start(&db, &settings) }).unwrap();
         let stop = CancellationToken::new();
         let (sender, stopped) = (notifier.clone(), stop.clone());
         runtime.spawn(async move { sender.run(stopped).await.unwrap() });
         let address = running.addresses()[0];
-        Primary { zones, transfers, notifier, address, runtime, running: Some(running), stop }
+        Primary { zones, catalog, transfers, notifier, address, runtime, running: Some(running), stop }
     }
 
     fn publish(&self, text: &str) {
@@ -125,9 +139,17 @@ impl Drop for Server {
     }
 }
 
-/// A loopback address for a server. (Another process could take the port before it starts, which the test would report.)
+/// A loopback address for a server. Its port is not one that the system selects for clients: their connections occupy it for a minute
+/// after their end, and named, which then cannot listen on TCP, answers over UDP only.
 fn free_address() -> SocketAddr {
-    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let port = 10_000 + (std::process::id() as u16).wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
+            return address;
+        }
+    }
 }
 
 fn start(program: &str, arguments: &[&str], folder: &Path, configuration: &str) -> Server {
@@ -139,7 +161,27 @@ fn start(program: &str, arguments: &[&str], folder: &Path, configuration: &str) 
     Server(command.spawn().unwrap_or_else(|error| panic!("{program}: {error}")))
 }
 
-fn knot(listen: SocketAddr, primary: SocketAddr, folder: &Path, signs: bool) -> Server {
+/// Returns the part of a configuration of Knot about its zones.
+fn knot_zone(folder: &Path) -> String {
+    let here = folder.display();
+    format!(
+        "zone:\n  - domain: {APEX}\n    master: primary\n    acl: [notify, transfer]\n    file: {here}/knot.zone\n    \
+         zonefile-sync: -1\n    zonefile-load: none\n    journal-content: all\n"
+    )
+}
+
+/// Returns the part of a configuration of Knot with the zones of a catalog.
+fn knot_catalog(folder: &Path) -> String {
+    let here = folder.display();
+    let common = "master: primary\n    acl: [notify, transfer]\n    zonefile-sync: -1\n    zonefile-load: none\n    \
+                  journal-content: all\n";
+    format!(
+        "template:\n  - id: default\n    storage: {here}/knot\n  - id: shards\n    storage: {here}/knot\n    {common}zone:\n  - \
+         domain: {CATALOG}\n    {common}    catalog-role: interpret\n    catalog-template: [shards]\n"
+    )
+}
+
+fn knot(listen: SocketAddr, primary: SocketAddr, folder: &Path, signs: bool, zones: &str) -> Server {
     let (key_section, with_key) = match signs {
         true => (key().to_knot(), "    key: transfer.example\n"),
         false => (String::new(), ""),
@@ -152,8 +194,7 @@ fn knot(listen: SocketAddr, primary: SocketAddr, folder: &Path, signs: bool) -> 
         "server:\n  listen: {host}@{port}\n  rundir: {here}\n  user: root\n{key_section}remote:\n  - id: primary\n    \
          address: {primary_host}@{primary_port}\n{with_key}acl:\n  - id: notify\n    address: 127.0.0.1\n    action: notify\n{with_key}  \
          - id: transfer\n    address: 127.0.0.1\n    action: transfer\ndatabase:\n  storage: {here}/knot\nlog:\n  - target: stderr\n    \
-         any: info\nzone:\n  - domain: {APEX}\n    master: primary\n    acl: [notify, transfer]\n    file: {here}/knot.zone\n    \
-         zonefile-sync: -1\n    zonefile-load: none\n    journal-content: all\n"
+         any: info\n{zones}"
     );
     start("knotd", &["-c"], folder, &text)
 }
@@ -180,7 +221,7 @@ fn nsd(listen: SocketAddr, primary: SocketAddr, folder: &Path, signs: bool) -> S
     start("nsd", &["-d", "-c"], folder, &text)
 }
 
-fn named(listen: SocketAddr, primary: SocketAddr, folder: &Path, signs: bool) -> Server {
+fn named(listen: SocketAddr, primary: SocketAddr, folder: &Path, signs: bool, apex: &str) -> Server {
     let (key_section, with_key, notify) = match signs {
         true => (key().to_bind(), " key transfer.example", "key transfer.example"),
         false => (String::new(), "", "127.0.0.1"),
@@ -188,11 +229,18 @@ fn named(listen: SocketAddr, primary: SocketAddr, folder: &Path, signs: bool) ->
     let here = folder.display();
     let (host, port) = (listen.ip(), listen.port());
     let (primary_host, primary_port) = (primary.ip(), primary.port());
+    let primaries = format!("{primary_host} port {primary_port}{with_key};");
+    let catalog = match apex {
+        CATALOG => format!(
+            "catalog-zones {{ zone \"{CATALOG}\" default-primaries {{ {primaries} }} in-memory no min-update-interval 1; }};"
+        ),
+        _ => String::new(),
+    };
     let text = format!(
         "{key_section}options {{ directory \"{here}\"; pid-file none; session-keyfile none; listen-on port {port} {{ {host}; }};\n\
          listen-on-v6 {{ none; }}; dnssec-validation no; notify no; recursion no; allow-transfer {{ 127.0.0.1; }}; \
-         serial-query-rate 1000; }};\ncontrols {{ }};\nzone \"{APEX}\" {{ type secondary; file \"named.db\"; masterfile-format text;\n\
-         primaries {{ {primary_host} port {primary_port}{with_key}; }}; allow-notify {{ {notify}; }}; }};\n"
+         serial-query-rate 1000; {catalog} }};\ncontrols {{ }};\nzone \"{apex}\" {{ type secondary; file \"named.db\"; masterfile-format text;\n\
+         primaries {{ {primaries} }}; allow-notify {{ {notify}; }}; }};\n"
     );
     start("named", &["-g", "-n", "1", "-c"], folder, &text)
 }
@@ -229,7 +277,11 @@ fn eventually(what: &str, folder: &Path, mut holds: impl FnMut() -> bool) {
 }
 
 fn soa_serial(server: SocketAddr) -> Option<u32> {
-    dig(server, &[APEX, "SOA", "+short", "+time=1", "+tries=1"]).split_whitespace().nth(2)?.parse().ok()
+    serial_of(server, APEX)
+}
+
+fn serial_of(server: SocketAddr, apex: &str) -> Option<u32> {
+    dig(server, &[apex, "SOA", "+short", "+time=1", "+tries=1"]).split_whitespace().nth(2)?.parse().ok()
 }
 
 fn converge(signs: bool) {
@@ -244,9 +296,9 @@ fn converge(signs: bool) {
     let [at_knot, at_nsd, at_named] = addresses;
     let start_all = || {
         [
-            knot(at_knot, primary.address, here, signs),
+            knot(at_knot, primary.address, here, signs, &knot_zone(here)),
             nsd(at_nsd, primary.address, here, signs),
-            named(at_named, primary.address, here, signs),
+            named(at_named, primary.address, here, signs, APEX),
         ]
     };
     let mut servers = start_all();
@@ -311,6 +363,81 @@ fn others_converge_without_keys() {
 #[test]
 fn others_converge_with_keys() {
     converge(true);
+}
+
+/// RFC 9432: 50 shards come and go, and the secondary servers have only the catalog in their configuration.
+#[test]
+fn zones_come_and_go_through_the_catalog() {
+    let folder = TempDir::new().unwrap();
+    let here = folder.path();
+    let addresses: [SocketAddr; 2] = std::array::from_fn(|_| free_address());
+    let [at_knot, at_named] = addresses;
+    let primary = Primary::start(&addresses, true);
+    let (catalog, stop) = (primary.catalog.clone(), primary.stop.clone());
+    primary.runtime.spawn(async move { catalog.run(|| true, stop).await });
+    let shard = |number: usize| format!("s{number}.test.");
+    let publish = |numbers: std::ops::Range<usize>| {
+        let zones = numbers.map(|number| {
+            let text = "@ SOA ns.elsewhere. admin\n@ NS ns.elsewhere.\n* A 192.0.2.1";
+            Change::whole(Origin::Objects, build(&contents(&shard(number), text)).unwrap())
+        });
+        primary.zones.publish(zones);
+    };
+    publish(0..10);
+    let start_all = || {
+        let knot = knot(at_knot, primary.address, here, true, &knot_catalog(here));
+        [knot, named(at_named, primary.address, here, true, CATALOG)]
+    };
+    let mut servers = start_all();
+    let have = |present: std::ops::Range<usize>, gone: std::ops::Range<usize>| {
+        for address in addresses {
+            for number in present.clone() {
+                eventually(&format!("{address} has {}", shard(number)), here, || {
+                    serial_of(address, &shard(number)) == Some(2026)
+                });
+            }
+            for number in gone.clone() {
+                let refuses =
+                    || dig(address, &[&shard(number), "SOA", "+time=1", "+tries=1"]).contains("status: REFUSED");
+                eventually(&format!("{address} has no longer {}", shard(number)), here, refuses);
+            }
+        }
+    };
+    have(0..10, 0..0);
+    for number in 10..50 {
+        publish(number..number + 1);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    have(0..50, 0..0);
+    let withdraw = |numbers: std::ops::Range<usize>| {
+        let gone = numbers.map(|number| Change::of(&shard(number).parse().unwrap(), Origin::Objects, What::Withdraw));
+        primary.zones.publish(gone);
+    };
+    withdraw(0..25);
+    have(25..50, 0..25);
+    // Some come back, and others go, while they are down.
+    drop(servers);
+    publish(0..5);
+    withdraw(45..50);
+    servers = start_all();
+    have(0..5, 45..50);
+    have(25..45, 5..25);
+    // Others get nothing of it.
+    for (arguments, expected) in [
+        (&[CATALOG, "SOA"][..], "status: REFUSED"),
+        (&[CATALOG, "NS"], "status: REFUSED"),
+        (&["version.catalog.invalid.", "TXT"], "status: REFUSED"),
+        (&[CATALOG, "AXFR"], "Transfer failed"),
+    ] {
+        let answer = dig(primary.address, arguments);
+        assert!(answer.contains(expected), "{arguments:?}: {answer}");
+    }
+    let with_key = format!("hmac-sha256:transfer.example:{}", key().secret_text());
+    let answer = dig(primary.address, &["-y", &with_key, CATALOG, "AXFR"]);
+    assert_eq!(answer.matches("PTR s").count(), 25, "{answer}");
+    let answer = dig(primary.address, &["-y", &with_key, "version.catalog.invalid.", "TXT"]);
+    assert!(answer.contains("status: REFUSED"), "{answer}");
+    drop(servers);
 }
 
 /// RFC 8945 §5.2, as `dig` and `kdig` see it: another key, another algorithm, another secret.

@@ -75,6 +75,7 @@ use super::exposition::Format;
 use super::health::Health;
 use super::host::exact_authority;
 use super::metrics::Metrics;
+use super::secondaries::Secondaries;
 use super::sources::Sources;
 use signpost_runtime::httpd::Encrypted;
 
@@ -111,6 +112,7 @@ pub struct Shared {
     samples: Samples,
     agents: Agents,
     served: Arc<ServedZones>,
+    secondaries: Arc<Secondaries>,
     sources: Arc<Sources>,
     /// The addresses of the process's name server.
     dns_listen: Vec<SocketAddr>,
@@ -138,6 +140,7 @@ impl Dashboard {
             samples: Samples::default(),
             agents: Agents::default(),
             served: admin.served.clone(),
+            secondaries: admin.secondaries.clone(),
             sources: admin.sources.clone(),
             dns_listen: admin.dns_listen.clone(),
             zone_reads: Arc::new(Semaphore::new(1)),

@@ -88,7 +88,7 @@ pub(super) async fn zones(
     Ok(json_of(&answer))
 }
 
-/// Returns a page of the records of a zone.
+/// Returns a page of the records of a zone, and the state of its secondary servers.
 pub(super) async fn records(
     State(shared): State<Arc<Shared>>,
     headers: HeaderMap,
@@ -104,8 +104,19 @@ pub(super) async fn records(
         let message = format!("zone {apex} has more than {OWNERS_MAX} owners; run \"signpost zone show {apex}\"");
         return Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "TooLarge", message));
     }
+    let secondaries: Vec<Value> = shared
+        .secondaries
+        .of_zone(&apex)
+        .into_iter()
+        .map(|(server, state)| {
+            let mut item = json!(state);
+            item["server"] = json!(server);
+            item
+        })
+        .collect();
     let answer = computed(&shared, &session, move || {
         let mut answer = list(&zone.contents(), &wanted);
+        answer["secondaries"] = json!(secondaries);
         answer["serial"] = json!(zone.serial().map(|serial| serial.0));
         answer
     });

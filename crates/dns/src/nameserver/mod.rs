@@ -320,6 +320,9 @@ fn classify(context: &Context<'_>, query: &[u8], peer: &Peer, state: &mut QueryS
     state.disposition = query::classify(&state.query, peer, context.settings, state.cookie.status);
     if let (Disposition::Lookup, Some(question)) = (state.disposition, state.query.question) {
         state.qname.read(question.name(query));
+        if question.qtype == RecordType::SOA && context.settings.is_catalog(state.qname.octets()) {
+            state.disposition = Disposition::HandOff(HandOffKind::Transfer);
+        }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::wire::{Class, RecordType};
 /// The kind of a request that is handed off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandOffKind {
-    /// A query of type AXFR or IXFR.
+    /// A query of type AXFR or IXFR, or for the SOA record of the catalog zone.
     Transfer,
     /// A request with opcode NOTIFY.
     Notify,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::cookie::Cookies;
 use super::rrl::RateLimit;
 use crate::tsig::Keys;
+use crate::wire::Name;
 
 /// Settings of the query engine, the same for every worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct Settings {
     pub rate_limit: Option<RateLimit>,
     /// The keys of signed messages (RFC 8945); `None`: no key is known.
     pub keys: Option<Arc<Keys>>,
+    /// The name of the catalog zone (RFC 9432), whose SOA record is for its secondary servers only; `None`: there is no catalog.
+    pub catalog: Option<Name>,
     /// Whether the zones that follow another server had no contact with it for a long time: their answers are marked as possibly
     /// stale (RFC 8914 §4.4).
     pub stale: bool,
@@ -49,10 +52,19 @@ impl Default for Settings {
             cookies: None,
             rate_limit: None,
             keys: None,
+            catalog: None,
             stale: false,
             query_log: None,
             query_log_messages: false,
             wildcard_hits: false,
         }
+    }
+}
+
+impl Settings {
+    /// Returns whether a name, in lower case in wire form, is that of the catalog.
+    #[inline]
+    pub(super) fn is_catalog(&self, name: &[u8]) -> bool {
+        self.catalog.as_ref().is_some_and(|catalog| catalog.as_wire().eq_ignore_ascii_case(name))
     }
 }

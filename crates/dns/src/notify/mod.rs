@@ -25,7 +25,7 @@ use crate::wire::{Name, NameMap, RecordType};
 use crate::zone::publish::Step;
 use crate::zone::{Rrset, Zone};
 
-pub use schedule::{Failure, State};
+pub use schedule::{Failure, Progress, State};
 
 /// The maximum number of requests that are sent at once; a pause follows, so that a start with 100,000 zones is not a burst of as many.
 const BURST_MAX: usize = 64;
@@ -117,6 +117,13 @@ impl Notifier {
     pub fn each_state(&self, mut each: impl FnMut(usize, &Name, &State)) {
         let inner = self.inner.lock();
         inner.schedule.states().for_each(|(secondary, apex, state)| each(secondary, apex, state));
+    }
+
+    /// Returns the state of a zone at each server that is notified of it, with the position of the server in [`Self::secondaries`].
+    pub fn states_of(&self, apex: &Name) -> Vec<(usize, State)> {
+        let inner = self.inner.lock();
+        let states = (0..self.secondaries.len()).map(|secondary| (secondary, inner.schedule.state(secondary, apex)));
+        states.filter_map(|(secondary, state)| Some((secondary, state?.clone()))).collect()
     }
 
     /// Sends requests and reads answers until `stop`.

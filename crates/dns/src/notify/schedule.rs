@@ -2,8 +2,10 @@
 //! and again after increasing waits if there is no answer. Pure: the time comes from the caller.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::wire::header::Rcode;
 use crate::wire::{Name, NameMap};
 use crate::zone::Serial;
 
@@ -40,6 +42,30 @@ pub struct State {
     pub error: Option<Failure>,
     /// Whether the attempts have ended without an acknowledgement.
     pub has_given_up: bool,
+    /// The time of the oldest change that the secondary server has not acknowledged.
+    pub pending_since: Option<Instant>,
+}
+
+/// The progress of the announcement of a serial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// The secondary server has acknowledged it.
+    Acknowledged,
+    /// The first request is due or in flight.
+    Pending,
+    /// The last request failed.
+    Failed,
+}
+
+impl State {
+    /// Returns the progress of the announcement of the current serial.
+    pub fn progress(&self) -> Progress {
+        match (self.acknowledged == Some(self.serial), self.error) {
+            (true, _) => Progress::Acknowledged,
+            (false, None) => Progress::Pending,
+            (false, Some(_)) => Progress::Failed,
+        }
+    }
 }
 
 /// The failure of a request.
@@ -51,6 +77,16 @@ pub enum Failure {
     Refused(u16),
     /// The request could not be sent.
     NotSent,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Silent => f.write_str("no response"),
+            Failure::Refused(rcode) => write!(f, "the response is {}", Rcode(*rcode)),
+            Failure::NotSent => f.write_str("the request could not be sent"),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -78,7 +114,7 @@ impl Schedule {
             self.entries.resize_with(target.secondary + 1, NameMap::default);
         }
         let entry = self.entries[target.secondary].entry(target.apex.clone()).or_insert_with(|| Entry {
-            state: State { serial, acknowledged: None, error: None, has_given_up: false },
+            state: State { serial, acknowledged: None, error: None, has_given_up: false, pending_since: None },
             attempts: 0,
             sent_at: None,
             in_flight: None,
@@ -86,6 +122,7 @@ impl Schedule {
         });
         entry.state.serial = serial;
         entry.state.has_given_up = false;
+        entry.state.pending_since.get_or_insert(now);
         entry.attempts = 0;
         if entry.in_flight.is_none() {
             let earliest = entry.sent_at.map_or(now, |sent| (sent + INTERVAL).max(now));
@@ -138,6 +175,9 @@ impl Schedule {
         };
         let Some(serial) = entry.in_flight.take() else { return };
         (entry.state.acknowledged, entry.state.error) = (Some(serial), None);
+        if serial == entry.state.serial {
+            entry.state.pending_since = None;
+        }
         let next = (serial != entry.state.serial).then(|| entry.sent_at.map_or(now, |sent| (sent + INTERVAL).max(now)));
         set_time(&mut self.due, target.clone(), entry, next);
     }
@@ -165,6 +205,11 @@ impl Schedule {
     pub(super) fn is_in_flight(&self, target: &Target) -> bool {
         let zone = self.entries.get(target.secondary).and_then(|zones| zones.get(&target.apex));
         zone.is_some_and(|entry| entry.in_flight.is_some())
+    }
+
+    /// Returns the state of a zone at a secondary server; `None` if it is not notified of the zone.
+    pub(super) fn state(&self, secondary: usize, apex: &Name) -> Option<&State> {
+        Some(&self.entries.get(secondary)?.get(apex)?.state)
     }
 
     /// Returns the state of each zone at each secondary server.
@@ -209,11 +254,14 @@ mod tests {
         schedule.change(z.clone(), Serial(3), at(20));
         assert_eq!(schedule.next(at(30)), None);
         schedule.acknowledge(&z, at(40));
+        let behind = state(&schedule, "z.test.");
+        assert_eq!((behind.progress(), behind.pending_since), (Progress::Pending, Some(at(0))), "the oldest change");
         assert_eq!((schedule.next(at(999)), schedule.next_at()), (None, Some(at(1_000))));
         assert_eq!(schedule.next(at(1_000)), Some((z.clone(), Serial(3))));
         assert_eq!(state(&schedule, "z.test.").acknowledged, Some(Serial(1)));
         schedule.acknowledge(&z, at(1_010));
         assert_eq!((schedule.next_at(), state(&schedule, "z.test.").acknowledged), (None, Some(Serial(3))));
+        assert_eq!(state(&schedule, "z.test.").pending_since, None);
         // Other zones do not wait for it.
         schedule.change(target("y.test."), Serial(1), at(1_020));
         assert_eq!(schedule.next(at(1_020)), Some((target("y.test."), Serial(1))));
@@ -235,9 +283,11 @@ mod tests {
             }
         }
         assert_eq!(sent, [0, 4, 10, 20, 38, 72, 134, 196, 258, 320]);
+        let silent = Some(Failure::Silent);
+        let pending_since = Some(start);
         let expected =
-            State { serial: Serial(1), acknowledged: None, error: Some(Failure::Silent), has_given_up: true };
-        assert_eq!(state(&schedule, "z.test."), expected);
+            State { serial: Serial(1), acknowledged: None, error: silent, has_given_up: true, pending_since };
+        assert_eq!((state(&schedule, "z.test."), expected.progress()), (expected.clone(), Progress::Failed));
         // A change begins again; an error is repeated likewise, and a late answer is of no request.
         schedule.acknowledge(&z, now);
         schedule.change(z.clone(), Serial(2), now);

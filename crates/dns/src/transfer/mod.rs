@@ -4,10 +4,13 @@
 //! zone, which makes each message when the client has read the previous one. Without a [`Rule`] that permits it, a transfer is
 //! refused.
 //!
+//! Queries for the SOA record of a [`catalog`] come here, too.
+//!
 //! A transfer keeps its version of the zone, of which others share most of the memory, at most for the time that
 //! [`crate::transport`] limits. A zone whose records have weights is transferred without these.
 
 mod axfr;
+pub mod catalog;
 mod history;
 mod ixfr;
 mod message;
@@ -18,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 
 use axfr::Axfr;
+use catalog::Catalog;
 use history::History;
 use ixfr::Ixfr;
 use message::{Head, Message};
@@ -32,13 +36,13 @@ use crate::zone::publish::Step;
 use crate::zone::rrset::{Rdata, Ttl};
 use crate::zone::{Serial, Zone};
 
-/// A record of a difference.
+/// A record of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Record {
-    owner: Name,
-    rtype: RecordType,
-    ttl: Ttl,
-    rdata: Rdata,
+pub(crate) struct Record {
+    pub(crate) owner: Name,
+    pub(crate) rtype: RecordType,
+    pub(crate) ttl: Ttl,
+    pub(crate) rdata: Rdata,
 }
 
 /// A right to transfer zones.
@@ -116,6 +120,7 @@ struct Counters {
 #[derive(Default)]
 pub struct Transfers {
     rules: ArcSwap<Vec<Rule>>,
+    catalog: Option<Arc<Catalog>>,
     history: History,
     counters: Counters,
 }
@@ -126,8 +131,16 @@ impl Transfers {
         Transfers { rules: ArcSwap::from_pointee(rules), ..Transfers::default() }
     }
 
+    /// Transfers this catalog, too, with the same rules.
+    pub fn with_catalog(self, catalog: Option<Arc<Catalog>>) -> Self {
+        Transfers { catalog, ..self }
+    }
+
     /// Replaces the rules. Transfers in progress continue.
     pub fn set_rules(&self, rules: Vec<Rule>) {
+        if let Some(catalog) = &self.catalog {
+            catalog.set_rules(rules.clone());
+        }
         self.rules.store(Arc::new(rules));
     }
 
@@ -162,8 +175,21 @@ impl Transfers {
             count(&self.counters.failed);
             Some(Answer::One(head.reply(rcode)))
         };
-        // RFC 5936 §2.2.1: NOTAUTH if the server is not authoritative.
-        let Some(zone) = request.zone else { return fail(Rcode::NOTAUTH) };
+        let catalog = self.catalog.as_ref().filter(|catalog| *catalog.name() == apex);
+        let zone = match (request.zone, catalog) {
+            (Some(zone), _) => Arc::clone(zone),
+            // Unknown until all zones are: an empty catalog would delete them on the secondary servers.
+            (None, Some(catalog)) => match catalog.zone() {
+                Some(zone) => zone,
+                None => return fail(Rcode::SERVFAIL),
+            },
+            // RFC 5936 §2.2.1: NOTAUTH if the server is not authoritative.
+            (None, None) => return fail(Rcode::NOTAUTH),
+        };
+        let zone = &zone;
+        if request.question.qtype == RecordType::SOA {
+            return soa_only(zone, &head, request.octets_max).map(Answer::One);
+        }
         let Some(serial) = zone.serial() else { return fail(Rcode::SERVFAIL) };
         if request.question.qtype == RecordType::IXFR {
             let Some(client) = ixfr::serial_of_client(request.message) else { return fail(Rcode::FORMERR) };

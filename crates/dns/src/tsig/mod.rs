@@ -2,7 +2,7 @@
 //!
 //! A query that has the record is verified before it is answered, and its response is signed ([`crate::nameserver::signed`]). The
 //! messages of a transfer are a chain: each MAC covers the previous one (§5.3.1). [`Signer`] signs the messages of one side;
-//! [`verify`] checks a request, and [`Signer::verify`] the response to a request of our own.
+//! [`verify`] checks a request, [`Signer::verify`] the response to a request of our own, and [`StreamVerifier`] one of many messages.
 //!
 //! A server "SHOULD" also reject a time that is before the latest one of a key (§5.2.3). Datagrams arrive in any order, and several
 //! name servers share a key, so only the fudge limits replays here, as in BIND and Knot.
@@ -179,7 +179,12 @@ fn digest(key: &Key, before: Preceding<'_>, message: [&[u8]; 2], fields: &Fields
         context.update(&timers(fields));
         return context.sign();
     }
-    // §4.3.3: names in canonical form, without compression.
+    put_variables(&mut context, key, fields);
+    context.sign()
+}
+
+/// Adds the TSIG variables to a digest (§4.3.3): names in canonical form, without compression.
+fn put_variables(context: &mut hmac::Context, key: &Key, fields: &Fields<'_>) {
     context.update(&key.wire);
     context.update(&Class::ANY.0.to_be_bytes());
     context.update(&[0; 4]);
@@ -188,7 +193,6 @@ fn digest(key: &Key, before: Preceding<'_>, message: [&[u8]; 2], fields: &Fields
     context.update(&fields.error.0.to_be_bytes());
     context.update(&(fields.other.len() as u16).to_be_bytes());
     context.update(fields.other);
-    context.sign()
 }
 
 /// Signs the messages of one side of an exchange: the response to a request, each message of a transfer, or a request.
@@ -282,6 +286,77 @@ impl Signer {
         };
         check().unwrap_or(false)
     }
+}
+
+/// The maximum number of messages without a signature in a row: §5.3.1, "The client MUST accept up to 99 intermediary messages between
+/// signed messages".
+const UNSIGNED_MAX: usize = 99;
+
+/// Checks the messages of the answer to a request that was signed, in order (§5.3.1).
+pub struct StreamVerifier {
+    key: Arc<Key>,
+    /// The digest of the last MAC and the messages since then.
+    context: hmac::Context,
+    /// Whether the first message was checked.
+    has_begun: bool,
+    unsigned: usize,
+}
+
+impl StreamVerifier {
+    /// Returns the verifier of the answer to the request that `signer` signed.
+    pub fn new(signer: Signer) -> StreamVerifier {
+        let context = after(&signer.key, &signer.mac);
+        StreamVerifier { key: signer.key, context, has_begun: false, unsigned: 0 }
+    }
+
+    /// Returns the key.
+    pub fn key(&self) -> &Arc<Key> {
+        &self.key
+    }
+
+    /// Returns whether the next message, of the time `now`, is from a holder of the key, or can be followed by one that proves it.
+    pub fn verify(&mut self, message: &[u8], now: u64) -> bool {
+        let Some(tsig) = find_tsig(message) else {
+            self.unsigned += 1;
+            self.context.update(message);
+            return self.has_begun && self.unsigned <= UNSIGNED_MAX;
+        };
+        self.check(message, &tsig, now).unwrap_or(false)
+    }
+
+    fn check(&mut self, message: &[u8], tsig: &Tsig, now: u64) -> Option<bool> {
+        let mut name = [0; NAME_OCTETS_MAX];
+        let key = Arc::clone(&self.key);
+        let is_key = tsig.key(message, &mut name)?.eq_ignore_ascii_case(&key.wire)
+            && tsig.algorithm(message)?.eq_ignore_ascii_case(key.algorithm.wire());
+        let fields = tsig.fields(message)?;
+        let is_long = (key.mac_octets..=key.algorithm.mac_octets()).contains(&fields.mac.len());
+        let header = header_without(message, fields.original_id)?;
+        self.context.update(&header);
+        self.context.update(message.get(header.len()..tsig.start())?);
+        match self.has_begun {
+            true => self.context.update(&timers(&fields)),
+            false => put_variables(&mut self.context, &key, &fields),
+        }
+        let context = std::mem::replace(&mut self.context, after(&key, fields.mac));
+        let is_good = verify_slices_are_equal(context.sign().as_ref().get(..fields.mac.len())?, fields.mac).is_ok();
+        (self.has_begun, self.unsigned) = (true, 0);
+        let is_timely = now.abs_diff(fields.time) <= u64::from(fields.fudge);
+        Some(is_key && is_long && is_good && is_timely && fields.error == TsigError::NONE)
+    }
+
+    /// Returns whether all messages up to now were signed, or followed by a signed one.
+    pub fn is_complete(&self) -> bool {
+        self.has_begun && self.unsigned == 0
+    }
+}
+
+/// Returns the digest that begins with a MAC.
+fn after(key: &Key, mac: &[u8]) -> hmac::Context {
+    let mut context = hmac::Context::with_key(&key.hmac);
+    context.update(&(mac.len() as u16).to_be_bytes());
+    context.update(mac);
+    context
 }
 
 /// Returns the text of a key's name, without a dot at the end.

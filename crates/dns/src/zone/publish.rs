@@ -1,9 +1,9 @@
 //! The one way in which a zone changes: from the changes of every origin to the map of zones.
 //!
 //! ```text
-//!  files ───┐
-//!  objects ─┼─► Change ─► own ─► sign ─► build or apply ─► difference ─► swap ─► notify
-//!  …       ─┘
+//!  files ─────┐
+//!  objects ───┼─► Change ─► own ─► sign ─► build or apply ─► difference ─► swap ─► notify
+//!  primaries ─┘
 //! ```
 //!
 //! 1. **own**: each origin has its own zone of an apex, and the precedence of [`Origin`] selects the zone to serve. At an apex with a
@@ -64,22 +64,26 @@ pub enum Origin {
     File(Arc<Path>),
     /// The objects of an API.
     Objects,
+    /// A primary server ([`crate::secondary`]). An unavailable zone was not transferred yet, or has expired.
+    Primary,
     /// A file with errors that never provided a zone. Its zone is unavailable: it is known, its contents are not, and the name server
     /// must not answer that its names do not exist.
     BrokenFile,
 }
 
 /// The number of kinds of [`Origin`].
-const RANKS: usize = 3;
+const RANKS: usize = 4;
 const FILE: usize = 0;
 const OBJECTS: usize = 1;
+const PRIMARY: usize = 2;
 
 impl Origin {
     fn rank(&self) -> usize {
         match self {
             Origin::File(_) => FILE,
             Origin::Objects => OBJECTS,
-            Origin::BrokenFile => 2,
+            Origin::Primary => PRIMARY,
+            Origin::BrokenFile => 3,
         }
     }
 }
@@ -262,6 +266,11 @@ impl Publisher {
         self.state.lock().owner(apex)
     }
 
+    /// Returns the zone from primary servers at an apex, even if another one is served.
+    pub fn of_primaries(&self, apex: &Name) -> Option<Arc<Zone>> {
+        self.state.lock().register.get(apex)?.zones[PRIMARY].clone()
+    }
+
     /// Returns the apexes that files serve, with their files.
     pub fn files(&self) -> BTreeMap<Name, Arc<Path>> {
         let state = self.state.lock();
@@ -308,6 +317,7 @@ impl State {
         let origin = match rank {
             FILE => Origin::File(origins.file.clone()?),
             OBJECTS => Origin::Objects,
+            PRIMARY => Origin::Primary,
             _ => Origin::BrokenFile,
         };
         Some(Version { origin, zone: Arc::clone(zone) })
@@ -525,6 +535,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A file, then objects, then a primary server, then a broken file.
+    #[test]
+    fn a_zone_of_a_primary_server_gives_way_to_the_operators_own() {
+        let apex = name("a.test.");
+        let publisher = Publisher::new(Arc::default());
+        publisher.publish([Change::unavailable(Origin::BrokenFile, &apex)]);
+        for (origin, serial) in [(Origin::Primary, 3), (Origin::Objects, 2), (file(), 1)] {
+            publisher.publish([Change::whole(origin.clone(), zone(&apex, serial))]);
+            let served = publisher.owner(&apex).map(|version| (version.origin, version.zone.serial()));
+            assert_eq!(served, Some((origin, Some(Serial(serial.into())))));
+        }
+        // It is kept up to date meanwhile, and is served again.
+        publisher.publish([Change::whole(Origin::Primary, zone(&apex, 4))]);
+        assert_eq!(served(&publisher, &apex), Some(1));
+        assert_eq!(publisher.of_primaries(&apex).and_then(|zone| zone.serial()), Some(Serial(4)));
+        publisher.publish([file(), Origin::Objects].map(|origin| Change::of(&apex, origin, What::Withdraw)));
+        assert_eq!(served(&publisher, &apex), Some(4));
+        publisher.reserve(NameMap::from_iter([(apex.clone(), Reservation::Refused)]));
+        publisher.publish([Change::whole(Origin::Objects, zone(&apex, 2))]);
+        assert_eq!(served(&publisher, &apex), Some(2), "at a reserved apex, only the objects' zone");
     }
 
     /// Files are read before a name server knows its former domains.

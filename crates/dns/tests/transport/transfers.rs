@@ -1,13 +1,14 @@
 //! Transfers of a running server: signed chains of messages, rights of TLS, and clients that do not read.
 
 use std::io::{Read, Write};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hickory_proto::op::Message;
 use hickory_proto::rr::TSigner;
 use hickory_proto::rr::rdata::tsig::TsigAlgorithm;
-use signpost_dns::nameserver::Settings;
+use signpost_dns::nameserver::{Settings, Transport};
 use signpost_dns::transfer::{Rule, Transfers};
 use signpost_dns::transport::Config;
 use signpost_dns::tsig::{Key, Keys};
@@ -103,6 +104,20 @@ fn trap_62_a_right_of_tls_is_none_of_tcp() {
         found += records(&receive(&mut encrypted).expect("a message"));
     }
     assert_eq!(found, 307);
+    // As another client sees it: Knot's kdig, which selects the protocol "dot".
+    for (transport, address, records) in
+        [("+tls", server.encrypted_address(Transport::Tls), 307), ("+tcp", server.address(), 0)]
+    {
+        let port = address.port().to_string();
+        let arguments = ["@127.0.0.1", "-p", &port, transport, "shard.example", "AXFR", "+noall", "+answer"];
+        let kdig = Command::new("kdig").args(arguments).output().expect("kdig is installed");
+        let text = String::from_utf8_lossy(&kdig.stdout);
+        assert_eq!(
+            text.lines().filter(|line| line.contains(".shard.example.") || line.starts_with("shard.example.")).count(),
+            records,
+            "{transport}: {text}"
+        );
+    }
 }
 
 /// The bound on what a client that stops reading can keep: its version of the zone, for the time of one write.

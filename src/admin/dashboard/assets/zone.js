@@ -85,6 +85,7 @@ export function render(data, { apex, query }, { samples }) {
         "div",
         null,
         section("Name servers", nameServers(serials, serial, parent)),
+        data.records.secondaries?.length > 0 && section("Secondary servers", secondaryServers(data.records.secondaries)),
         series &&
           section(
             "Queries",
@@ -162,6 +163,29 @@ function nameServers(serials, newest, parent) {
       { keyOf: ({ server }) => server },
     ),
   ];
+}
+
+/** The secondary servers that this process notifies of the zone. */
+function secondaryServers(secondaries) {
+  const kinds = { acknowledged: "good", pending: "note", failed: "bad" };
+  return table(
+    secondaries,
+    [
+      { label: "Address", kind: "mono", cell: ({ server }) => server },
+      {
+        label: "Acknowledged",
+        kind: "serial",
+        cell: ({ acknowledged }) => figure(acknowledged === null ? "–" : String(acknowledged), "the last NOTIFY that the server answered"),
+      },
+      { label: "State", cell: ({ state, error }) => badge(kinds[state] ?? "note", error ? `${state}: ${error}` : state) },
+      {
+        label: "Pending for",
+        kind: "labelled",
+        cell: ({ pendingSeconds }) => figure(pendingSeconds === null ? "–" : seconds(pendingSeconds), "since the oldest change without an answer"),
+      },
+    ],
+    { keyOf: ({ server }) => server },
+  );
 }
 
 /** The names of name servers by their address and port. Servers that share an address with another one have none. */

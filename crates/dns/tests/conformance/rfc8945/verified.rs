@@ -7,9 +7,10 @@ use hickory_proto::rr::TSigner;
 use hickory_proto::rr::rdata::tsig::TsigAlgorithm;
 use signpost_dns::nameserver::cookie::Cookies;
 use signpost_dns::nameserver::{Stats, Transport};
-use signpost_dns::tsig::{Key, Keys, Signer};
+use signpost_dns::tsig::{Key, Keys, Signer, StreamVerifier, Verified, verify};
+use signpost_dns::wire::build::Writer;
 use signpost_dns::wire::message::find_tsig;
-use signpost_dns::wire::tsig::TsigError;
+use signpost_dns::wire::tsig::{Fields, TsigError, put, timers};
 use signpost_dns::wire::{Name, RecordType};
 
 use crate::conformance::stage::{Stage, lines, opt, query, records, well_formed};
@@ -260,4 +261,75 @@ fn the_other_checks_stay() {
     }
     let counts = stage.stats.counts().traffic[0];
     assert_eq!(counts.request_count(), 4, "each is counted once");
+}
+
+/// §5.3.1: the messages of an answer are a chain; the first and the last one are signed, and at least one of 100 in between: "The client
+/// MUST accept up to 99 intermediary messages between signed messages".
+#[test]
+fn a_chain_of_messages_is_verified() {
+    let message = |number: u8| {
+        let mut message = query("z.test AXFR");
+        message[..4].copy_from_slice(&[0, 7, 0x84, number]);
+        message
+    };
+    let (request, signer) = signed_at(&query("z.test AXFR"), key("hmac-sha256"), NOW);
+    let keys = Keys::new([key("hmac-sha256")]).expect("one key");
+    let tsig = find_tsig(&request).expect("it is signed");
+    let Verified::Good(mut server) = verify(&keys, &request, &tsig, NOW) else { panic!("a good signature") };
+    let mut sign = |number| {
+        let mut buffer = message(number);
+        let length = buffer.len();
+        buffer.resize(length + server.octets(), 0);
+        server.sign(&mut buffer, length, NOW).expect("there is room");
+        buffer
+    };
+    let signed = [sign(1), sign(2), sign(3)];
+    let new = || StreamVerifier::new(signer.clone());
+    let mut verifier = new();
+    assert!(!verifier.is_complete());
+    for message in &signed {
+        assert!(verifier.verify(message, NOW) && verifier.is_complete());
+    }
+    // Unsigned at the start, changed, missing, late, of another exchange.
+    assert!(!new().verify(&message(1), NOW));
+    for at in 0..signed[0].len() {
+        let mut changed = signed[0].clone();
+        changed[at] ^= 0x10;
+        // The ID can change on the way: the signature has the original one.
+        assert!(!new().verify(&changed, NOW) || at < 2, "octet {at}");
+    }
+    let mut verifier = new();
+    assert!(verifier.verify(&signed[0], NOW) && !verifier.verify(&signed[2], NOW));
+    assert!(!new().verify(&signed[0], NOW + 301));
+    let (_, other) = signed_at(&query("z.test AXFR"), key("hmac-sha256"), NOW + 1);
+    assert!(!StreamVerifier::new(other).verify(&signed[0], NOW));
+    // 99 messages without a signature, and one with: its MAC covers all of them.
+    let mac =
+        |message: &[u8]| find_tsig(message).and_then(|tsig| Some(tsig.fields(message)?.mac.to_vec())).expect("a MAC");
+    let with_unsigned = |unsigned: u8| {
+        let before = mac(&signed[0]);
+        let mut digest =
+            aws_lc_rs::hmac::Context::with_key(&aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, SECRET));
+        digest.update(&(before.len() as u16).to_be_bytes());
+        digest.update(&before);
+        (0..unsigned).for_each(|number| digest.update(&message(number)));
+        let last = message(200);
+        digest.update(&last);
+        let mut fields = Fields { time: NOW, fudge: 300, mac: &[], original_id: 7, error: TsigError::NONE, other: &[] };
+        digest.update(&timers(&fields));
+        let tag = digest.sign();
+        fields.mac = tag.as_ref();
+        let mut buffer = vec![0; 500];
+        let mut writer = Writer::new(&mut buffer, usize::MAX);
+        writer.put(&last).expect("there is room");
+        put(&mut writer, b"\x03key\x07example\0", b"\x0bhmac-sha256\0", &fields).expect("there is room");
+        let length = writer.position();
+        buffer.truncate(length);
+        buffer[11] += 1;
+        let mut verifier = new();
+        assert!(verifier.verify(&signed[0], NOW));
+        let unsigned = (0..unsigned).all(|number| verifier.verify(&message(number), NOW) && !verifier.is_complete());
+        unsigned && verifier.verify(&buffer, NOW) && verifier.is_complete()
+    };
+    assert!(with_unsigned(0) && with_unsigned(1) && with_unsigned(99) && !with_unsigned(100));
 }

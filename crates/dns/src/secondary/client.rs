@@ -1,0 +1,249 @@
+//! Requests to primary servers, over TCP or TLS (RFC 9103): the serial, then the transfer if it is newer, on one connection.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::incoming::{Fault, Incoming, Received, serial_of};
+use crate::tsig::{Key, Signer, StreamVerifier};
+use crate::wire::header::{FLAG_AA, HEADER_OCTETS, Header, Rcode};
+use crate::wire::message::{skip_name, skip_questions};
+use crate::wire::question::Question;
+use crate::wire::{Class, Name, RecordType, rdata};
+use crate::zone::Serial;
+
+/// The time for a connection, and for its TLS handshake.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// The time for the next message. A primary server may have to prepare a large zone.
+const MESSAGE_MAX: Duration = Duration::from_secs(20);
+/// The time for a transfer: at 10 Mbit/s, that of the largest one.
+const TRANSFER_MAX: Duration = Duration::from_secs(600);
+
+/// ALPN of DNS over TLS (RFC 9103 §7.1).
+pub const ALPN: &[u8] = b"dot";
+
+/// A primary server.
+#[derive(Clone)]
+pub struct Primary {
+    /// The address of its DNS server.
+    pub address: SocketAddr,
+    /// The key that signs the requests; `None`: they are not signed.
+    pub key: Option<Arc<Key>>,
+    /// The client and the name of the server for encrypted transfers; `None`: plain TCP.
+    pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+}
+
+/// The reason why a primary server has not provided the zone.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The connection failed, or ended too early.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The server took too long.
+    #[error("no answer in time")]
+    Silent,
+    /// The server did not agree to DNS over TLS (RFC 9103 §7.1).
+    #[error("the server does not support DNS over TLS at this address")]
+    Alpn,
+    /// A message has no valid signature by the key.
+    #[error("a message is not signed by the key {0}")]
+    Signature(Name),
+    /// The answer is not accepted.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// The serial of the primary server is lower.
+    #[error("it has the older serial {0}")]
+    Older(Serial),
+}
+
+/// Requests the zone at `apex` if the serial is newer than `have`.
+///
+/// # Errors
+///
+/// The reason why there is no answer, or none that is accepted.
+pub async fn fetch(primary: &Primary, apex: &Name, have: Option<Serial>, whole: bool) -> Result<Received, Error> {
+    let connect = async {
+        let stream = TcpStream::connect(primary.address).await?;
+        stream.set_nodelay(true)?;
+        Ok::<_, io::Error>(stream)
+    };
+    let stream = in_time(CONNECT_MAX, connect).await?;
+    let transfer = async {
+        let Some((config, name)) = &primary.tls else { return exchange(stream, primary, apex, have, whole).await };
+        let connector = TlsConnector::from(Arc::clone(config));
+        let stream = in_time(CONNECT_MAX, connector.connect(name.clone(), stream)).await?;
+        if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
+            return Err(Error::Alpn);
+        }
+        exchange(stream, primary, apex, have, whole).await
+    };
+    timeout(TRANSFER_MAX, transfer).await.map_err(|_| Error::Silent)?
+}
+
+async fn in_time<T>(most: Duration, work: impl Future<Output = io::Result<T>>) -> Result<T, Error> {
+    Ok(timeout(most, work).await.map_err(|_| Error::Silent)??)
+}
+
+async fn exchange(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    primary: &Primary,
+    apex: &Name,
+    have: Option<Serial>,
+    whole: bool,
+) -> Result<Received, Error> {
+    let mut request = Request::send(&mut stream, primary, apex, RecordType::SOA, None).await?;
+    let message = request.receive(&mut stream).await?;
+    let serial = request.serial(&message, apex)?;
+    match have {
+        Some(have) if have == serial => return Ok(Received::Current(serial)),
+        Some(have) if !serial.is_after(have) => return Err(Error::Older(serial)),
+        _ => {}
+    }
+    if let Some(have) = have.filter(|_| !whole) {
+        match transfer(&mut stream, primary, apex, Some(have)).await {
+            // A server without IXFR.
+            Err(Error::Fault(Fault::Refused(Rcode::NOTIMP | Rcode::FORMERR | Rcode::REFUSED))) => {}
+            // It announces a version that it does not send.
+            Ok(Received::Current(serial)) => return Err(Error::Older(serial)),
+            result => return result,
+        }
+    }
+    transfer(&mut stream, primary, apex, None).await
+}
+
+async fn transfer(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    primary: &Primary,
+    apex: &Name,
+    client: Option<Serial>,
+) -> Result<Received, Error> {
+    let qtype = if client.is_some() { RecordType::IXFR } else { RecordType::AXFR };
+    let mut request = Request::send(stream, primary, apex, qtype, client).await?;
+    let mut incoming = Incoming::new(apex.clone(), request.id, client);
+    loop {
+        let message = request.receive(stream).await?;
+        if let Some(received) = incoming.read(&message)? {
+            return if request.is_signed() { Ok(received) } else { Err(request.unsigned()) };
+        }
+    }
+}
+
+/// A request in flight.
+struct Request {
+    id: u16,
+    verifier: Option<StreamVerifier>,
+}
+
+impl Request {
+    async fn send(
+        stream: &mut (impl AsyncWrite + Unpin),
+        primary: &Primary,
+        apex: &Name,
+        qtype: RecordType,
+        client: Option<Serial>,
+    ) -> Result<Request, Error> {
+        let mut id = [0; 2];
+        aws_lc_rs::rand::fill(&mut id).expect("the system's generator of random numbers never fails once it is up");
+        let id = u16::from_be_bytes(id);
+        let mut message = message(id, apex, qtype, client);
+        let mut signer = primary.key.clone().map(Signer::of_request);
+        if let Some(signer) = &mut signer {
+            let length = message.len();
+            message.resize(length + signer.octets(), 0);
+            let signed = signer.sign(&mut message, length, seconds_now());
+            debug_assert_eq!(signed, Some(message.len()));
+        }
+        let framed = [&(message.len() as u16).to_be_bytes()[..], &message].concat();
+        in_time(MESSAGE_MAX, async {
+            stream.write_all(&framed).await?;
+            stream.flush().await
+        })
+        .await?;
+        Ok(Request { id, verifier: signer.map(StreamVerifier::new) })
+    }
+
+    /// Receives the next message, and checks its signature.
+    async fn receive(&mut self, stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>, Error> {
+        let read = async {
+            let mut message = vec![0; usize::from(stream.read_u16().await?)];
+            stream.read_exact(&mut message).await?;
+            Ok(message)
+        };
+        let message = in_time(MESSAGE_MAX, read).await?;
+        if let Some(verifier) = &mut self.verifier
+            && !verifier.verify(&message, seconds_now())
+        {
+            // An unsigned error, such as NOTAUTH with BADKEY, has the reason.
+            return Err(match Header::read(&message).map(Header::rcode).filter(|rcode| *rcode != Rcode::NOERROR) {
+                Some(rcode) => Fault::Refused(rcode).into(),
+                None => self.unsigned(),
+            });
+        }
+        Ok(message)
+    }
+
+    /// Returns whether all messages up to now are signed (RFC 8945 §5.3.1: the last one must be).
+    fn is_signed(&self) -> bool {
+        self.verifier.as_ref().is_none_or(StreamVerifier::is_complete)
+    }
+
+    fn unsigned(&self) -> Error {
+        let key = self.verifier.as_ref().map_or_else(Name::root, |verifier| verifier.key().name().clone());
+        Error::Signature(key)
+    }
+
+    /// Returns the serial in the answer to a query for the SOA record.
+    fn serial(&self, message: &[u8], apex: &Name) -> Result<Serial, Fault> {
+        let header = Header::read(message).filter(|header| header.id == self.id && header.is_response());
+        let header = header.ok_or(Fault::Message("it is not an answer to the request"))?;
+        if header.rcode() != Rcode::NOERROR {
+            return Err(Fault::Refused(header.rcode()));
+        }
+        // RFC 1034 §4.3.5: the server must be authoritative.
+        let is_answer = header.flags & FLAG_AA != 0
+            && header.answers > 0
+            && Question::read(message).is_some_and(|question| {
+                question.qtype == RecordType::SOA && question.name(message).eq_ignore_ascii_case(apex.as_wire())
+            });
+        let read = || {
+            let at = skip_name(message, skip_questions(message, header.questions)?)?;
+            let head: &[u8; 10] = message.get(at..)?.first_chunk()?;
+            let start = at + head.len();
+            let end = start + usize::from(u16::from_be_bytes([head[8], head[9]]));
+            let is_soa = head[..2] == RecordType::SOA.0.to_be_bytes() && head[2..4] == Class::IN.0.to_be_bytes();
+            let data = rdata::expanded(message, RecordType::SOA, start, end).filter(|_| is_soa)?;
+            Some(serial_of(&data))
+        };
+        read().filter(|_| is_answer).ok_or(Fault::Message("it has no authoritative SOA record"))
+    }
+}
+
+/// Returns a request; for IXFR, with the serial of the client in the authority section (RFC 1995 §3).
+fn message(id: u16, apex: &Name, qtype: RecordType, client: Option<Serial>) -> Vec<u8> {
+    let authorities = u16::from(client.is_some());
+    let header = Header { id, questions: 1, authorities, ..Header::default() };
+    let mut message = header.to_octets().to_vec();
+    message.extend_from_slice(apex.as_wire());
+    message.extend_from_slice(&qtype.0.to_be_bytes());
+    message.extend_from_slice(&Class::IN.0.to_be_bytes());
+    if let Some(Serial(serial)) = client {
+        // The owner is the name of the question. The other fields do not matter.
+        message.extend_from_slice(&(0xc000 | HEADER_OCTETS as u16).to_be_bytes());
+        message.extend_from_slice(&[0, 6, 0, 1, 0, 0, 0, 0, 0, 22, 0, 0]);
+        message.extend_from_slice(&serial.to_be_bytes());
+        message.extend_from_slice(&[0; 16]);
+    }
+    message
+}
+
+fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
