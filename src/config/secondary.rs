@@ -1,4 +1,5 @@
-//! The tables `[[dns.transfer]]` and `[[dns.secondary]]`: who may transfer zones, and who is notified of their changes.
+//! The tables `[[dns.transfer]]`, `[[dns.secondary]]` and `[[dns.update]]`: who may transfer zones, who is notified of their changes, and
+//! who may change the TXT records of challenges.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -6,11 +7,14 @@ use std::str::FromStr;
 use super::value::server_address;
 use signpost_dns::nameserver::prefix::Prefix;
 use signpost_dns::transfer::{Rule, ZonePattern};
+use signpost_dns::update::Right;
 use signpost_dns::wire::Name;
+use signpost_types::names::is_host_label;
 
 /// An example of each, for error messages.
 pub(super) const TRANSFER_EXAMPLE: &str = "{ network = \"192.0.2.0/24\", key = \"transfer.example\" }";
 pub(super) const SECONDARY_EXAMPLE: &str = "{ address = \"192.0.2.53\", key = \"transfer.example\" }";
+pub(super) const UPDATE_EXAMPLE: &str = "{ key = \"acme.team-a\", namespace = \"team-a\" }";
 
 /// A secondary server that is notified.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +58,18 @@ pub(super) fn secondary(text: &str) -> Result<Secondary, String> {
         return Err("source and address must be of the same family".to_owned());
     }
     Ok(Secondary { address, key: pairs.all("key", name)?.pop(), zones: pairs.all("zone", zone)?, source })
+}
+
+/// Reads a right to change the records of a namespace's challenges.
+pub(super) fn update(text: &str) -> Result<Right, String> {
+    let pairs = Pairs::read(text, &["key", "namespace"], &[])?;
+    let missing = |key: &str, value: &str| format!("{key} is missing; set {key}={value}");
+    let [key] = &pairs.all("key", name)?[..] else { return Err(missing("key", "NAME")) };
+    let namespace = pairs.one("namespace").ok_or_else(|| missing("namespace", "NAMESPACE"))?;
+    if !is_host_label(namespace) {
+        return Err(format!("namespace \"{namespace}\" is not the name of a namespace"));
+    }
+    Ok(Right { key: key.clone(), holder: namespace.into() })
 }
 
 fn name(text: &str) -> Result<Name, String> {
@@ -129,6 +145,17 @@ mod tests {
             ("key", "\"key\" must be KEY=VALUE"),
         ] {
             let error = transfer(text).expect_err(text);
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+        let right = update("key=Acme.example,namespace=team-a").expect("valid");
+        assert_eq!((right.key, &*right.holder), (name("acme.example."), "team-a"));
+        for (text, expected) in [
+            ("namespace=a", "key is missing"),
+            ("key=a", "namespace is missing"),
+            ("key=a,key=b,namespace=a", "key is set twice"),
+            ("key=a,namespace=A.b", "namespace \"A.b\" is not the name of a namespace"),
+        ] {
+            let error = update(text).expect_err(text);
             assert!(error.starts_with(expected), "{text}: {error}");
         }
         for (text, expected) in [

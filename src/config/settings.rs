@@ -25,6 +25,7 @@ use signpost_dns::nameserver::cookie::Secret;
 use signpost_dns::nameserver::prefix::Prefix;
 use signpost_dns::nameserver::settings::NSID_OCTETS_MAX;
 use signpost_dns::transfer::Rule;
+use signpost_dns::update::Right;
 use signpost_dns::transport::https::request::TemplatePath;
 use signpost_dns::zone::counter_slots::NUMBERS_MAX;
 use signpost_dns::zone::policy::{ZonePattern, ZonePolicy};
@@ -43,6 +44,8 @@ const COOKIE_SECRETS_MAX: usize = 4;
 const EXEMPT_MAX: usize = 256;
 /// Each new zone is compared with all apexes that have no counter yet.
 const ZONE_POLICIES_MAX: usize = 1_000;
+/// Each update is compared with all of them.
+const UPDATES_MAX: usize = 1_000;
 /// Each request for a transfer is compared with all of them.
 const TRANSFERS_MAX: usize = 1_000;
 /// Each of them is notified of each change.
@@ -200,6 +203,11 @@ settings! {
         secondary: Vec<Secondary> =
             table(&[], secondary::SECONDARY_EXAMPLE, secondary::secondary).list().at_most(SECONDARIES_MAX)
                 .unless(|a, b| a == b), unset("none");
+        /// A right of an ACME client to change the TXT records of challenges (RFC 2136); without any, UPDATE is not
+        /// implemented. Required: `key` (the name of a TSIG key) and `namespace` (the key can change `_acme-challenge` below the
+        /// names of its Routes). See docs/acme.md.
+        update: Vec<Right> = table(&[], secondary::UPDATE_EXAMPLE, secondary::update).list().at_most(UPDATES_MAX)
+            .unless(|a, b| a.key == b.key), unset("none"), reload;
     }
     dns_tls: DnsTls "dns.tls" "DNS over TLS" {
         /// The addresses that answer queries over TLS, usually at port 853. Port 0 selects a free port. The limits of

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -17,7 +17,7 @@ use super::engine::Engine;
 use super::loops::{self, Follow, Following};
 use super::query_log::{OpenError, QueryLog};
 use super::runtime_settings::RuntimeSettings;
-use super::secondaries::{self, Secondaries};
+use super::secondaries::{self, Requests, Secondaries};
 use super::tasks::Tasks;
 use super::unrouted::Unrouted;
 use super::{Error, platform};
@@ -36,6 +36,7 @@ use signpost_control::name_server::reserved;
 use signpost_control::name_server::status::Status;
 use signpost_dns::nameserver::Transport;
 use signpost_dns::transfer::Transfers;
+use signpost_dns::update::{Job, Updates};
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::transport::{self, Bound, Running};
 use signpost_dns::zone::policy::Policies;
@@ -113,6 +114,9 @@ pub fn platform_settings(settings: &Settings, listened: &[SocketAddr]) -> Result
 pub struct Loaded {
     zones: Arc<Publisher>,
     secondaries: Secondaries,
+    updates: Arc<Updates>,
+    /// The changes that clients of the name server ask for.
+    jobs: mpsc::Receiver<Job>,
     engine: Arc<Engine>,
     here: String,
     listening: JoinHandle<std::io::Result<Running>>,
@@ -144,6 +148,7 @@ pub struct Dns {
     reload: Option<Reloader>,
     engine: Arc<Engine>,
     transfers: Arc<Transfers>,
+    updates: Arc<Updates>,
     query_log: QueryLog,
 }
 
@@ -176,7 +181,9 @@ impl Loaded {
         let engine = Arc::new(Engine::new(settings));
         let (secondaries, keys) = Secondaries::new(settings, &zones)?;
         engine.set_keys(keys);
-        bound.set_handler(secondaries.transfers.clone());
+        let (requests, jobs) = Requests::new(settings, &secondaries.transfers);
+        let updates = requests.updates.clone();
+        bound.set_handler(requests);
         tasks.spawn("NOTIFY", secondaries::notify(secondaries.notifier.clone(), tasks.stop_token()));
         let here = here(settings, &bound.addresses());
         let (loading, loaded) = oneshot::channel();
@@ -204,7 +211,7 @@ impl Loaded {
                 Some(LoadedPlatform::load(platform, settings, threshold, &zones, loading, admin).await?)
             }
         };
-        Ok(Loaded { zones, secondaries, engine, here, listening, files, files_check, platform })
+        Ok(Loaded { zones, secondaries, updates, jobs, engine, here, listening, files, files_check, platform })
     }
 
     /// Follows the API in `tasks` if there is one to follow, and returns when the name server answers.
@@ -217,13 +224,14 @@ impl Loaded {
         admin: &Admin,
         informers: &mut Vec<(&'static str, HealthProbe)>,
     ) -> Result<Dns, Error> {
-        let Loaded { zones, secondaries, engine, here, listening, files, files_check, platform } = self;
+        let Loaded { zones, secondaries, updates, jobs, engine, here, listening, files, files_check, platform } = self;
         let db = zones.db().clone();
         let followed = platform.as_ref().map(|platform| (platform.settings.clone(), platform.status.clone()));
         if let (Some(platform), Some(follow)) = (platform, follow) {
-            let LoadedPlatform { zones, status, .. } = platform;
+            let LoadedPlatform { settings, zones, status } = platform;
             let (engine, stale_after) = (engine.clone(), runtime_settings.stale_after.subscribe());
-            let following = Following { follow, here, zones, status, engine, stale_after };
+            let updates = (jobs, settings, db.clone());
+            let following = Following { follow, here, zones, updates, status, engine, stale_after };
             following.start(tasks, admin, informers);
         }
         let mut running = listening.await.expect("opening the listeners does not panic").map_err(Error::Workers)?;
@@ -253,6 +261,7 @@ impl Loaded {
             status,
             unrouted,
             transfers: transfers.clone(),
+            updates: updates.clone(),
             notifier,
         };
         // Reported last, so that a client that sees it gets no "not ready" answers.
@@ -260,7 +269,7 @@ impl Loaded {
             check.ready();
         }
         admin.metrics.write_with(move |page| metrics.write(page));
-        Ok(Dns { running, reload, engine, transfers, query_log })
+        Ok(Dns { running, reload, engine, transfers, updates, query_log })
     }
 
     /// Returns the zones that it serves.
@@ -295,8 +304,9 @@ impl Dns {
             Ok(keys) => {
                 self.engine.set_keys(keys);
                 self.transfers.set_rules(settings.dns.transfer.clone());
+                self.updates.set_rights(settings.dns.update.clone());
             }
-            Err(error) => tracing::error!("the keys and the rights to transfer zones stay unchanged: {error}"),
+            Err(error) => tracing::error!("the keys, and the rights to transfer zones and change challenges, stay unchanged: {error}"),
         }
     }
 

@@ -32,6 +32,7 @@ pub struct DnsMetrics {
     /// The counts of names without a Route.
     pub unrouted: Option<Arc<Unrouted>>,
     pub transfers: Arc<Transfers>,
+    pub updates: Arc<Updates>,
     pub notifier: Arc<Notifier>,
 }
 
@@ -69,6 +70,7 @@ impl DnsMetrics {
             page.count("zone_file_reads", help, files.reloads)?;
         }
         transfers(page, &self.transfers)?;
+        updates(page, &self.updates)?;
         notified(page, &self.notifier)?;
         self.status.as_ref().map_or(Ok(()), |status| synced(page, status))
     }
@@ -79,6 +81,20 @@ fn transfers(page: &mut Page<'_>, transfers: &Transfers) -> fmt::Result {
     let kinds =
         [("full", full), ("incremental", incremental), ("current", current), ("refused", refused), ("failed", failed)];
     page.counts("dns_transfers", "Answers to requests for zone transfers, by kind", "kind", kinds)
+}
+
+fn updates(page: &mut Page<'_>, updates: &Updates) -> fmt::Result {
+    let update::Counts { applied, repeated, refused, not_authoritative, malformed, prerequisite, failed } = updates.counts();
+    let results = [
+        ("applied", applied),
+        ("repeated", repeated),
+        ("refused", refused),
+        ("not_authoritative", not_authoritative),
+        ("malformed", malformed),
+        ("prerequisite", prerequisite),
+        ("failed", failed),
+    ];
+    page.counts("dns_updates", "Requests to change challenges (UPDATE), by result", "result", results)
 }
 
 /// Writes the state of each secondary server. A server has many zones, so zones are counted.

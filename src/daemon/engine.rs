@@ -93,6 +93,7 @@ impl Origin {
             cookies: self.cookies(),
             rate_limit: (limit.per_second > 0).then_some(limit),
             keys: self.keys.clone(),
+            updates: !settings.dns.update.is_empty(),
         }
     }
 

@@ -1,16 +1,20 @@
-//! Secondary servers: the keys of the configuration's key files, the rights to transfer zones, and the notifications.
+//! Signed requests of other programs: the keys of the configuration's key files, the rights to transfer zones and to change challenges, and
+//! the notifications of secondary servers.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
 use crate::config::secondary;
+use signpost_dns::nameserver::hand_off::{Answer, HandOff, HandOffKind, Handler};
 use signpost_dns::notify::{Notifier, Secondary};
 use signpost_dns::transfer::Transfers;
 use signpost_dns::tsig::Keys;
 use signpost_dns::tsig::keys;
+use signpost_dns::update::{Job, Updates};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::publish::Publisher;
 
@@ -48,6 +52,29 @@ impl Secondaries {
     }
 }
 
+/// The handler of the requests that a handler answers.
+pub struct Requests {
+    pub transfers: Arc<Transfers>,
+    pub updates: Arc<Updates>,
+}
+
+impl Requests {
+    /// Returns the handler with the rights to change challenges, and the receiver of the changes.
+    pub fn new(settings: &Settings, transfers: &Arc<Transfers>) -> (Arc<Self>, mpsc::Receiver<Job>) {
+        let (updates, jobs) = Updates::new(settings.dns.update.clone());
+        (Arc::new(Requests { transfers: Arc::clone(transfers), updates }), jobs)
+    }
+}
+
+impl Handler for Requests {
+    fn answer(&self, request: &HandOff<'_>) -> Option<Answer> {
+        match request.kind {
+            HandOffKind::Update => self.updates.answer(request),
+            HandOffKind::Transfer | HandOffKind::Notify => self.transfers.answer(request),
+        }
+    }
+}
+
 /// Sends notifications until `stop`.
 pub async fn notify(notifier: Arc<Notifier>, stop: CancellationToken) {
     if let Err((address, error)) = notifier.run(stop.clone()).await {
@@ -67,7 +94,8 @@ pub fn load_keys(settings: &Settings) -> Result<Option<Arc<Keys>>, KeysError> {
     let missing = |name: &&Name| keys.get(name).is_none();
     let of_rules = settings.dns.transfer.iter().flat_map(|rule| &rule.keys);
     let of_servers = settings.dns.secondary.iter().filter_map(|server| server.key.as_ref());
-    if let Some(name) = of_rules.chain(of_servers).find(missing) {
+    let of_updates = settings.dns.update.iter().map(|right| &right.key);
+    if let Some(name) = of_rules.chain(of_servers).chain(of_updates).find(missing) {
         return Err(KeysError(format!("key {name} is in no key file; add it, or correct the name (dns.tsig-keys)")));
     }
     Ok((!keys.is_empty()).then(|| Arc::new(keys)))

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 pub use super::query::HandOffKind;
+use super::signed::Signed;
 use super::{Context, Outcome, Peer, Response, Stats, octets_max};
 use crate::tsig::Key;
 use crate::wire::Class;
@@ -28,6 +29,8 @@ pub struct HandOff<'a> {
     pub peer: &'a Peer,
     /// The key that signed the request (RFC 8945), which is verified, and which signs the answer. `message` has no signature then.
     pub key: Option<&'a Arc<Key>>,
+    /// The signature's MAC; empty without one.
+    pub mac: &'a [u8],
     /// The question; for UPDATE, the zone section.
     pub question: Question,
     /// The served zone whose apex is the name in the question, if the class is IN. A clone keeps this version in memory.
@@ -37,23 +40,23 @@ pub struct HandOff<'a> {
 }
 
 impl<'a> HandOff<'a> {
-    /// Returns the request in `message`, for which [`respond`](super::respond) returned this kind; `None` if it has no question. `signature`: the
-    /// verified key, and the octets that a signature adds to each message of the answer.
+    /// Returns the request in `message`, for which [`respond`](super::respond) returned this kind; `None` if it has no question. `signed`: the
+    /// verified request, if it was signed.
     pub fn of(
         kind: HandOffKind,
         message: &'a [u8],
         peer: &'a Peer,
         context: &Context<'a>,
-        signature: Option<(&'a Arc<Key>, usize)>,
+        signed: Option<&'a Signed>,
     ) -> Option<Self> {
         let query = Query::read(message)?;
         let question = query.question?;
         let qname = Qname::of(question.name(message));
         let zone = context.snapshot.by_hash(qname.hash(0)).filter(|zone| zone.apex_octets() == qname.suffix(0));
         let zone = zone.filter(|_| question.qclass == Class::IN);
-        let octets_max = octets_max(context, &query, peer).saturating_sub(signature.map_or(0, |(_, octets)| octets));
-        let key = signature.map(|(key, _)| key);
-        Some(HandOff { kind, message, peer, key, question, zone, octets_max })
+        let octets_max = octets_max(context, &query, peer).saturating_sub(signed.map_or(0, Signed::octets));
+        let (key, mac) = (signed.map(Signed::key), signed.map_or(&[][..], Signed::mac));
+        Some(HandOff { kind, message, peer, key, mac, question, zone, octets_max })
     }
 }
 

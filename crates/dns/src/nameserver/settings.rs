@@ -25,6 +25,8 @@ pub struct Settings {
     pub rate_limit: Option<RateLimit>,
     /// The keys of signed messages (RFC 8945); `None`: no key is known.
     pub keys: Option<Arc<Keys>>,
+    /// Whether UPDATE (RFC 2136) is implemented: a handler takes over such requests, and a malformed one is FORMERR.
+    pub updates: bool,
     /// Whether the zones that follow another server had no contact with it for a long time: their answers are marked as possibly
     /// stale (RFC 8914 §4.4).
     pub stale: bool,
@@ -49,6 +51,7 @@ impl Default for Settings {
             cookies: None,
             rate_limit: None,
             keys: None,
+            updates: false,
             stale: false,
             query_log: None,
             query_log_messages: false,

@@ -143,6 +143,11 @@ impl Signed {
         self.signer.key()
     }
 
+    /// Returns the MAC of the query.
+    pub fn mac(&self) -> &[u8] {
+        self.signer.mac()
+    }
+
     /// Returns the number of octets that the signature adds to each message of the answer.
     pub fn octets(&self) -> usize {
         self.signer.octets()

@@ -24,7 +24,7 @@ const PAYLOAD_OCTETS: u16 = 1232;
 
 /// The parts of a request that every message of its answer repeats.
 #[derive(Debug, Clone)]
-pub(super) struct Head {
+pub(crate) struct Head {
     /// The header and the question.
     start: Box<[u8]>,
     /// Whether the request has an OPT record, and DO in it.
@@ -33,14 +33,14 @@ pub(super) struct Head {
 
 impl Head {
     /// Reads a request that has a question.
-    pub(super) fn of(message: &[u8]) -> Option<Head> {
+    pub(crate) fn of(message: &[u8]) -> Option<Head> {
         let query = Query::read(message)?;
         let start = message[..query.question?.end()].into();
         Some(Head { start, edns: query.edns.map(|edns| edns.dnssec_ok) })
     }
 
     /// Returns a response without records.
-    pub(super) fn reply(&self, rcode: Rcode) -> Vec<u8> {
+    pub(crate) fn reply(&self, rcode: Rcode) -> Vec<u8> {
         let mut octets = self.start.to_vec();
         octets.extend(self.opt(rcode).into_iter().flatten());
         let counts = [1, 0, u16::from(self.edns.is_some())];

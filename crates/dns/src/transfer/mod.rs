@@ -10,7 +10,7 @@
 mod axfr;
 mod history;
 mod ixfr;
-mod message;
+pub(crate) mod message;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -9,7 +9,8 @@
 use std::borrow::Cow;
 
 use super::RecordType;
-use super::name::NameError;
+use super::message::skip_name;
+use super::name::{NAME_OCTETS_MAX, NameError, expand};
 
 pub mod field;
 mod measure;
@@ -96,6 +97,29 @@ pub fn validate(rtype: RecordType, rdata: &[u8]) -> Result<(), RdataError> {
         0 => Ok(()),
         more => Err(RdataError::Trailing(more)),
     }
+}
+
+/// Returns the data of a record in a message, from `start` to `end`, with its names whole; `None` if they are malformed. RFC 3597 §4:
+/// receivers "SHOULD also decompress RRs of type RP, AFSDB, RT, SIG, PX, NXT, NAPTR, and SRV".
+pub fn expanded(message: &[u8], rtype: RecordType, start: usize, end: usize) -> Option<Vec<u8>> {
+    let rdata = message.get(start..end)?;
+    let mut octets = Vec::with_capacity(rdata.len());
+    let mut at = 0;
+    for field in fields(rtype) {
+        let next = match field {
+            Field::Name(NameForm::Compressible | NameForm::Folded) => {
+                octets.extend_from_slice(expand(message, start + at, &mut [0; NAME_OCTETS_MAX])?);
+                skip_name(message, start + at)?.checked_sub(start)?
+            }
+            _ => {
+                let next = measure::end_of(*field, rdata, at).ok()?;
+                octets.extend_from_slice(&rdata[at..next]);
+                next
+            }
+        };
+        at = if next <= rdata.len() { next } else { return None };
+    }
+    (at == rdata.len() && validate(rtype, &octets).is_ok()).then_some(octets)
 }
 
 /// A domain name inside a record's data.
