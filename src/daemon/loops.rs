@@ -26,6 +26,7 @@ use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::config::value::RouterRuntime;
 use crate::config::{self, Role};
+use signpost_control::challenges;
 use signpost_control::client::lease::Leadership;
 use signpost_control::client::reflector::HealthProbe;
 use signpost_control::compiler;
@@ -210,6 +211,7 @@ impl Shared<'_> {
         list.leader("addresses of host names", settings, |_, world, settings, stop| {
             resolve::run(settings, world.host_names, stop)
         });
+        list.leader("expired ChallengeRecords", (), |client, world, (), stop| challenges::run(client, world, stop));
         list.leader("Routes on instances", self.metrics(programmed::Metrics::register), programmed::run);
         list.leader("certificates", self.metrics(certificates::Metrics::register), |_, world, metrics, stop| {
             certificates::run(world, metrics, stop)

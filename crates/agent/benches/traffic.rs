@@ -103,10 +103,17 @@ impl Bench {
                 while !stop.load(Ordering::Relaxed) {
                     number = (number + 37) % ROUTES;
                     let request = format!("GET / HTTP/1.1\r\nHost: r{number}.example\r\n\r\n");
-                    stream.write_all(request.as_bytes()).await.expect("a connection");
                     let mut length = 0;
+                    let mut is_sent = stream.write_all(request.as_bytes()).await.is_ok();
                     while !buffer[..length].ends_with(b"\r\n\r\nok") {
-                        length += stream.read(&mut buffer[length..]).await.expect("a response");
+                        let read = stream.read(&mut buffer[length..]).await.unwrap_or_default();
+                        length += read;
+                        // nginx closes a connection after 1,000 requests.
+                        if read == 0 || !is_sent {
+                            stream = TcpStream::connect(http).await.expect("a connection");
+                            is_sent = stream.write_all(request.as_bytes()).await.is_ok();
+                            length = 0;
+                        }
                     }
                     count.fetch_add(1, Ordering::Relaxed);
                 }

@@ -65,7 +65,7 @@ const SCHEDULER: Role = Role {
         on(WRITE, OURS, &["routebindings", "nameclaims", "zones"]),
         on(CHANGE, OURS, &["routes/status", "routers/status"]),
         // Like name servers, they report holds; only administrators decide on them.
-        on(&["create", "delete"], OURS, &["deletionholds"]),
+        on(&["create", "delete"], OURS, &["deletionholds", "challengerecords"]),
         on(CHANGE, OURS, &["deletionholds/status"]),
         on(READ, EVENTS, &["events"]),
         on(WRITE, EVENTS, &["events"]),
@@ -82,7 +82,7 @@ const CONTROLLER: Role = Role {
         on(&["delete"], OURS, &["routebindings"]),
         on(WRITE, OURS, &["nameclaims", "zones"]),
         on(CHANGE, OURS, &["routes/status", "routers/status"]),
-        on(&["create", "delete"], OURS, &["deletionholds"]),
+        on(&["create", "delete"], OURS, &["deletionholds", "challengerecords"]),
         on(CHANGE, OURS, &["deletionholds/status"]),
         on(READ, EVENTS, &["events"]),
         on(WRITE, EVENTS, &["events"]),
@@ -112,9 +112,13 @@ const DEAD_INSTANCES: Role = Role { name: "dead-instances", rules: &[on(&["delet
 const NAME_SERVER: Role = Role {
     name: "name-server",
     rules: &[
-        on(READ, OURS, &["routers", "routes", "routebindings", "nameclaims", "zones", "deletionholds"]),
+        on(
+            READ,
+            OURS,
+            &["routers", "routes", "routebindings", "nameclaims", "zones", "deletionholds", "challengerecords"],
+        ),
         // Name servers report holds; only administrators decide on them.
-        on(&["create", "delete"], OURS, &["deletionholds"]),
+        on(&["create", "delete"], OURS, &["deletionholds", "challengerecords"]),
         on(CHANGE, OURS, &["deletionholds/status"]),
         on(READ, CORE, &["namespaces"]),
         on(READ, BACKEND_GROUPS, BACKENDS),
@@ -151,7 +155,7 @@ const VIEWER: Role = Role {
 const TENANT: Role = Role {
     name: "tenant",
     rules: &[
-        on(READ, OURS, &["routes", "routes/status", "routebindings"]),
+        on(READ, OURS, &["routes", "routes/status", "routebindings", "challengerecords"]),
         on(WRITE, OURS, &["routes"]),
         on(&["deletecollection"], OURS, &["routes"]),
         on(READ, BACKEND_GROUPS, BACKENDS),

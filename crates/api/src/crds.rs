@@ -91,6 +91,17 @@ pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
                 AGE,
             ],
         ),
+        crd::<v1alpha1::challenge_record::ChallengeRecord>(
+            &kinds::challenge_record::CHALLENGE_RECORD,
+            domain,
+            &[
+                ("Name", "string", ".spec.name", 0),
+                ("Key", "string", ".spec.key", 0),
+                ("Expires", "string", ".spec.expiresAt", 0),
+                AGE,
+                ("Value", "string", ".spec.value", 1),
+            ],
+        ),
     ]
 }
 
@@ -106,6 +117,7 @@ pub(crate) fn rules_of(kind: &str, domain: Option<&str>) -> Vec<Rule> {
         "NameClaim" => kinds::name_claim::rules(),
         "Zone" => kinds::zone::rules(),
         "DeletionHold" => kinds::deletion_hold::rules(),
+        "ChallengeRecord" => kinds::challenge_record::rules(domain),
         _ => Vec::new(),
     }
 }
@@ -141,7 +153,7 @@ mod tests {
     #[test]
     fn the_definitions_hold_the_servers_schemas() {
         let definitions = crds(None);
-        assert_eq!(definitions.len(), 6);
+        assert_eq!(definitions.len(), 7);
         for definition in definitions {
             let text = serde_json::to_string(&definition).unwrap();
             assert!(!text.contains("nullable"), "{text}");

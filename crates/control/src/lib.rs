@@ -3,7 +3,7 @@
 //! An object takes this path: [`client`] (list and watch) → [`world`] (one compact value of each) → [`scheduler`] (decide and
 //! bind) → [`ledger`] (serials, in the leader) → [`name_server`] (zones, in each name server) → [`compiler`] (objects to zones,
 //! pure) → the data plane's `zone::publish`. [`reconcile`] cleans up after bindings, and writes the results of [`status`].
-//! [`observe`] contains the checks that need external queries. Most loops are controllers of [`work`]. Every deletion that follows
+//! [`challenges`] deletes proofs for certification authorities that have expired. [`observe`] contains the checks that need external queries. Most loops are controllers of [`work`]. Every deletion that follows
 //! from a missing object obeys [`deletion_hold`].
 
 #![forbid(unsafe_code)]
@@ -27,6 +27,8 @@ pub mod instances;
 pub mod sources;
 
 pub mod observe;
+
+pub mod challenges;
 
 pub mod ledger;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use signpost_control::compiler::challenges::ChallengeInput;
 use signpost_control::compiler::former_domains::FormerDomain;
 use signpost_control::compiler::inputs::{BindingInput, RouterInput};
 use signpost_control::compiler::platform::{Change, Platform};
@@ -14,6 +15,7 @@ use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::check::{self, Severity};
 use signpost_dns::zone::{Contents, OwnerChange};
 use signpost_dns::zonefile;
+use signpost_types::v1alpha1::challenge_record::ChallengeRecord;
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 use signpost_types::v1alpha1::router::Router;
 
@@ -134,6 +136,7 @@ fn a_platform_comes_to_be_zones() {
             router("far", 0, json!({"dns": "apps.elsewhere.example", "addresses": [{"ip": "2001:db8::7"}]})),
         ],
         bindings: vec![binding("ns", "a", 0, "ns-a", "shard1.v3.example")],
+        ..Inputs::default()
     };
     let compiled = compile(&inputs, &settings());
     assert_eq!(compiled.diagnostics, []);
@@ -207,7 +210,7 @@ fn a_base_file_joins_the_parent() {
          other NS ns.other.example.",
     ));
     let routers = vec![router("shard1", 0, json!({}))];
-    let compiled = compile(&Inputs { routers, bindings: Vec::new() }, &settings);
+    let compiled = compile(&Inputs { routers, bindings: Vec::new(), ..Inputs::default() }, &settings);
     let parent = zone(&compiled, "v3.example.");
     let lines = lines(parent);
     for present in [
@@ -240,7 +243,7 @@ fn conflicts_get_verdicts_and_the_older_serves() {
     ];
     let bindings =
         vec![binding("ns", "young", 9, "label", "a.v3.example"), binding("ns", "old", 1, "label", "b.v3.example")];
-    let compiled = compile(&Inputs { routers, bindings }, &settings());
+    let compiled = compile(&Inputs { routers, bindings, ..Inputs::default() }, &settings());
     assert_eq!(lines(zone(&compiled, "s.v3.example."))[0], "*.s.v3.example. 30 A 192.0.2.1");
     assert_eq!(
         lines(zone(&compiled, "routes.v3.example."))[0],
@@ -278,7 +281,8 @@ fn former_domains_keep_their_zones() {
         router("former", 0, address("v2.example")),
         router("alias", 0, address("x.routes.v2.example")),
     ];
-    let inputs = Inputs { routers, bindings: vec![binding("ns", "web", 0, "web", "s.v3.example")] };
+    let inputs =
+        Inputs { routers, bindings: vec![binding("ns", "web", 0, "web", "s.v3.example")], ..Inputs::default() };
     let compiled = compile(&inputs, &with_former_domains());
     for domain in ["v3.example", "v2.example", "v1.v3.example"] {
         let aliases = lines(zone(&compiled, &format!("routes.{domain}.")));
@@ -329,7 +333,7 @@ fn svcb_records_are_in_the_zone_of_the_name_server() {
     let mut settings = with_services();
     settings.base = Some(base("$TTL 300\n@ SOA ns1 admin 1 1 2 3 4\n@ NS ns1\n_dns.ns1 SVCB 1 . alpn=dot\n"));
     let routers = vec![router("a", 0, json!({"dns": "a.v3.example", "addresses": [{"ip": "192.0.2.1"}]}))];
-    let compiled = compile(&Inputs { routers, bindings: Vec::new() }, &settings);
+    let compiled = compile(&Inputs { routers, bindings: Vec::new(), ..Inputs::default() }, &settings);
     let svcb = |apex: &str| {
         let lines = lines(zone(&compiled, apex));
         lines.into_iter().filter(|line| line.contains(" SVCB ")).collect::<Vec<_>>()
@@ -364,6 +368,7 @@ fn moved_routes_leave_former_names() {
             moved("ns", "back", 0, "back", "shard2.v3.example", &["gone.v3.example"]),
             moved("ns", "taken", 0, "taken", "shard2.v3.example", &["shard1.v3.example"]),
         ],
+        ..Inputs::default()
     };
     let compiled = compile(&inputs, &settings());
     let of = |apex: &str| {
@@ -408,7 +413,8 @@ fn former_names_of_a_route_that_has_come_back_lead_to_where_it_was() {
         ["shard1", "shard2", "shard3"].map(|name| router(name, 0, json!({"addresses": [{"ip": "192.0.2.1"}]})));
     let cnames = |left: &[&str]| -> Vec<String> {
         let web = moved("ns", "web", 0, "web", "shard1.v3.example", left);
-        let compiled = compile(&Inputs { routers: shards.to_vec(), bindings: vec![web] }, &settings());
+        let compiled =
+            compile(&Inputs { routers: shards.to_vec(), bindings: vec![web], ..Inputs::default() }, &settings());
         let lines = compiled.zones.iter().filter(|zone| zone.router.is_some()).flat_map(|zone| lines(&zone.contents));
         lines.filter(|line| line.contains("CNAME") && !line.starts_with('*')).collect()
     };
@@ -481,7 +487,7 @@ fn inner_shards_are_cut_out_of_the_closest_zone() {
         Settings::new(DOMAIN, servers, &[]).expect("good settings").with_transports(&transports, "/dns-query");
     // The former name has no place at the cut.
     let bindings = vec![moved("ns", "eu", 1, "eu", "far.example", &["apps.v3.example"])];
-    let compiled = compile(&Inputs { routers, bindings }, &settings);
+    let compiled = compile(&Inputs { routers, bindings, ..Inputs::default() }, &settings);
     let of = |apex: &str, kinds: &[&str]| {
         let lines = lines(zone(&compiled, apex)).into_iter();
         lines.filter(|line| kinds.iter().any(|kind| line.contains(kind))).collect::<Vec<String>>()
@@ -573,7 +579,7 @@ fn an_inner_shard_waits_for_the_names_of_the_outer_one() {
         ),
     ] {
         let routers = vec![outer(), shard("inner", 5, inner)];
-        let compiled = compile(&Inputs { routers, bindings }, &settings());
+        let compiled = compile(&Inputs { routers, bindings, ..Inputs::default() }, &settings());
         let is_served = compiled.zones.iter().any(|zone| *zone.contents.apex() == name(&format!("{inner}.")));
         let lines = lines(zone(&compiled, "apps.v3.example."));
         let is_cut = lines.iter().any(|line| line.starts_with(&format!("{inner}. 3600 NS ")));
@@ -585,11 +591,113 @@ fn an_inner_shard_waits_for_the_names_of_the_outer_one() {
     }
 }
 
+fn challenge(namespace: &str, second: u32, owner: &str, value: &str) -> ChallengeInput {
+    let created = format!("2026-01-01T00:00:{second:02}Z");
+    let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "ChallengeRecord",
+        "metadata": {"namespace": namespace, "name": "c", "creationTimestamp": created},
+        "spec": {"name": owner, "value": value, "expiresAt": UNTIL}});
+    let object: ChallengeRecord = serde_json::from_value(object).expect("a ChallengeRecord of a test");
+    ChallengeInput::read(&object).expect("it can be in a zone")
+}
+
+#[test]
+fn challenges_are_served_for_names_of_their_namespace() {
+    let shard = |name: &str, dns: &str, records: Value| {
+        router(name, 1, json!({"dns": dns, "addresses": [{"ip": "192.0.2.1"}], "records": records}))
+    };
+    let platform = "signpost-system";
+    for (what, namespace, owner, is_served) in [
+        ("a name", "shop", "_acme-challenge.shop-web.s1.v3.example", true),
+        ("a former name", "shop", "_acme-challenge.shop-old.s1.v3.example", true),
+        ("an adopted host", "shop", "_acme-challenge.www.deep.s1.v3.example", true),
+        ("an alias", "shop", "_acme-challenge.shop-web.routes.v3.example", true),
+        ("a custom host", "shop", "shop-web.acme.v3.example", true),
+        ("the name of another namespace", "evil", "_acme-challenge.shop-web.s1.v3.example", false),
+        ("the alias of another namespace", "evil", "_acme-challenge.shop-web.routes.v3.example", false),
+        ("the custom host of another namespace", "evil", "shop-web.acme.v3.example", false),
+        ("a name on another shard", "shop", "_acme-challenge.shop-web.s2.v3.example", false),
+        ("a name below", "shop", "_acme-challenge.x.shop-web.s1.v3.example", false),
+        ("a name of nobody", "shop", "_acme-challenge.shop-none.s1.v3.example", false),
+        ("the shard of a tenant", "shop", "_acme-challenge.s1.v3.example", false),
+        ("a shard", platform, "_acme-challenge.s1.v3.example", true),
+        ("a custom host, by the platform", platform, "shop-web.acme.v3.example", true),
+        ("a label of nobody", platform, "shop-none.acme.v3.example", false),
+        ("the parent zone", platform, "_acme-challenge.v3.example", false),
+        ("another name", "shop", "shop-web.s1.v3.example", false),
+        ("a name outside", platform, "_acme-challenge.example", false),
+        ("beside a CNAME", "shop", "_acme-challenge.shop-cname.s1.v3.example", false),
+        ("beside TXT records", "shop", "_acme-challenge.shop-txt.s1.v3.example", true),
+    ] {
+        let records = json!(["_acme-challenge.shop-cname CNAME x.example.", "_acme-challenge.shop-txt 60 TXT own"]);
+        let inputs = Inputs {
+            routers: vec![shard("s1", "s1.v3.example", records), shard("s2", "s2.v3.example", json!([]))],
+            bindings: vec![
+                binding("shop", "web", 1, "shop-web", "s1.v3.example"),
+                moved("shop", "old", 1, "shop-old", "s2.v3.example", &["s1.v3.example"]),
+                binding("shop", "cname", 1, "shop-cname", "s1.v3.example"),
+                binding("shop", "txt", 1, "shop-txt", "s1.v3.example"),
+                BindingInput {
+                    adopted: Some(name("www.deep.s1.v3.example.")),
+                    ..binding("shop", "adopted", 1, "shop-adopted", "s1.v3.example")
+                },
+            ],
+            challenges: vec![("x/c".into(), challenge(namespace, 1, owner, "proof"))],
+        };
+        let compiled = compile(&inputs, &settings());
+        let without = compile(&Inputs { challenges: Vec::new(), ..inputs }, &settings());
+        let all = |compiled: &Compiled| -> Vec<String> {
+            compiled.zones.iter().flat_map(|zone| lines(&zone.contents)).collect()
+        };
+        let (with, without_lines) = (all(&compiled), all(&without));
+        let is_proof = |line: &String| line.contains("TXT \"proof\"");
+        let proofs: Vec<&String> = with.iter().filter(|line| is_proof(line)).collect();
+        assert_eq!(!proofs.is_empty(), is_served, "{what}: {proofs:?}");
+        assert!(proofs.iter().all(|line| line.starts_with(&format!("{owner}. "))), "{what}: {proofs:?}");
+        // Nothing else changes but the names that would not exist: they get what the wildcard answers.
+        let changed = without_lines.iter().filter(|line| !with.contains(line)).collect::<Vec<_>>();
+        assert!(changed.is_empty(), "{what}: {changed:?}");
+        let digests = |compiled: &Compiled| compiled.zones.iter().map(|zone| zone.digest).collect::<Vec<_>>();
+        assert_eq!(digests(&compiled) != digests(&without), is_served, "{what}");
+        let refused: Vec<String> = compiled.diagnostics.iter().map(ToString::to_string).collect();
+        assert!(refused.is_empty(), "{what}: {refused:?}");
+        for zone in &compiled.zones {
+            let faults: Vec<_> = check::check(&zone.contents);
+            let faults: Vec<_> = faults.iter().filter(|fault| fault.code.severity() == Severity::Error).collect();
+            assert!(faults.is_empty(), "{what}: {faults:?}");
+        }
+    }
+}
+
+#[test]
+fn a_challenge_hides_no_name_from_the_wildcard() {
+    let inputs = Inputs {
+        routers: vec![router("s1", 1, json!({"dns": "s1.v3.example", "addresses": [{"ip": "192.0.2.1"}]}))],
+        bindings: vec![binding("shop", "web", 1, "shop-web", "s1.v3.example")],
+        challenges: (0..12)
+            .map(|at| {
+                let owner = "_acme-challenge.shop-web.s1.v3.example";
+                (format!("shop/c{at}").into(), challenge("shop", at, owner, &format!("proof{at:02}")))
+            })
+            .collect(),
+    };
+    let compiled = compile(&inputs, &settings());
+    let lines = lines(zone(&compiled, "s1.v3.example."));
+    for owner in ["shop-web", "*.shop-web", "_acme-challenge.shop-web", "*._acme-challenge.shop-web"] {
+        let line = format!("{owner}.s1.v3.example. 30 A 192.0.2.1");
+        assert!(lines.contains(&line), "{line}: {lines:?}");
+    }
+    // The oldest ten values.
+    let values: Vec<&String> = lines.iter().filter(|line| line.contains("TXT")).collect();
+    assert_eq!(values.len(), 10, "{values:?}");
+    assert!(values.iter().all(|line| !line.contains("proof10") && !line.contains("proof11")), "{values:?}");
+}
+
 /// One step of a history: what is set or removed.
 #[derive(Debug, Clone)]
 enum Step {
     Router(usize, Option<RouterInput>),
     Binding(usize, Option<BindingInput>),
+    Challenge(usize, Option<ChallengeInput>),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -623,7 +731,25 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             Step::Binding(number, shard.map(one))
         },
     );
-    proptest::collection::vec(prop_oneof![router, binding], 0..40)
+    let challenge = (0..5usize, 0..3u32, proptest::option::weighted(0.8, (0..8usize, 0..3usize))).prop_map(
+        |(number, second, one)| {
+            let owners = [
+                "_acme-challenge.l0.a.v3.example",
+                "_acme-challenge.l1.a.v3.example",
+                "_acme-challenge.w.x.l1.a.v3.example",
+                "_acme-challenge.l1.routes.v3.example",
+                "_acme-challenge.a.v3.example",
+                "_acme-challenge.far.example",
+                "l2.acme.v3.example",
+                "l0.v3.example",
+            ];
+            let one = one.map(|(owner, namespace)| {
+                challenge(["ns", "other", "signpost-system"][namespace], second, owners[owner], &format!("v{number}"))
+            });
+            Step::Challenge(number, one)
+        },
+    );
+    proptest::collection::vec(prop_oneof![2 => router, 2 => binding, 1 => challenge], 0..40)
 }
 
 fn put(zone: &mut Contents, change: OwnerChange) {
@@ -660,9 +786,9 @@ proptest! {
         let mut former_at = former_at.into_iter();
         let mut platform = Platform::new(&settings);
         let mut parent_zone = parent::zone(platform.delegations(), &settings, 0);
-        let mut alias_zone = alias::zone([], &settings, 0);
+        let mut alias_zone = alias::zone([], &BTreeMap::new(), &settings, 0);
         let mut shards: BTreeMap<Name, Arc<ShardView>> = BTreeMap::new();
-        let mut objects = (BTreeMap::new(), BTreeMap::new());
+        let mut objects = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for step in history {
             let mut changes = Vec::new();
             settings = if former_at.next().unwrap_or_default() { with_former.clone() } else { plain.clone() };
@@ -685,6 +811,14 @@ proptest! {
                     objects.1.remove(&number);
                     platform.put::<BindingInput>(&format!("ns/b{number}"), None, &mut changes);
                 }
+                Step::Challenge(number, one) => {
+                    let key: Box<str> = format!("ns/c{number}").into();
+                    platform.put(&key, one.clone().map(Arc::new), &mut changes);
+                    match one {
+                        Some(one) => drop(objects.2.insert(key, one)),
+                        None => drop(objects.2.remove(&key)),
+                    }
+                }
             }
             for change in changes {
                 match change {
@@ -703,14 +837,21 @@ proptest! {
                         let shard = binding.as_ref().map(|binding| binding.target());
                         put(&mut alias_zone, alias::change(&label, shard, &settings));
                     }
+                    Change::AliasText { label, values, .. } => {
+                        put(&mut alias_zone, alias::text_change(&label, &values, &settings).expect("short labels"));
+                    }
                 }
             }
             for (apex, digest) in former_names {
                 prop_assert_eq!(digest, platform.former_names(&apex).digest());
             }
         }
-        let (routers, bindings) = objects;
-        let inputs = Inputs { routers: routers.into_values().collect(), bindings: bindings.into_values().collect() };
+        let (routers, bindings, challenges) = objects;
+        let inputs = Inputs {
+            routers: routers.into_values().collect(),
+            bindings: bindings.into_values().collect(),
+            challenges: challenges.into_iter().collect(),
+        };
         let whole = compile(&inputs, &settings);
         let stepwise = compile_platform(&platform, &settings);
         prop_assert_eq!(&stepwise, &whole);

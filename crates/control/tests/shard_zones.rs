@@ -63,6 +63,7 @@ fn compiled(spec: Value, settings: &Settings) -> Compiled {
     let inputs = Inputs {
         routers: vec![router("shard1", spec), router("shard2", shard2)],
         bindings: vec![BindingInput::read(&moved, &mut Vec::new()).expect("it makes an alias")],
+        ..Inputs::default()
     };
     compile(&inputs, settings)
 }

@@ -21,6 +21,11 @@ pub const NAME_OCTETS_MAX: usize = 253;
 const HASH_CHARACTERS: usize = 10;
 /// The label below the platform's domain for the aliases: `<label>.routes.<domain>`.
 pub const ALIAS_LABEL: &str = "routes";
+/// The label below the platform's domain for the proofs of custom hosts: `<label>.acme.<domain>`. The owner of a host leads
+/// `_acme-challenge` below it there by a CNAME record.
+pub const ACME_LABEL: &str = "acme";
+/// The label below which a certification authority looks for the proof of a name (RFC 8555 §8.4).
+pub const ACME_CHALLENGE_LABEL: &str = "_acme-challenge";
 
 /// Lower-case base32 of RFC 4648 §6 without padding: letters and the digits 2 to 7, all of which are valid in host names.
 static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
@@ -164,6 +169,23 @@ pub fn alias_name(label: &str, domain: &str) -> String {
     format!("{label}.{}", alias_zone(domain))
 }
 
+/// Returns the apex of the names for proofs of custom hosts: `acme.<platform domain>`.
+pub fn acme_zone(domain: &str) -> String {
+    format!("{ACME_LABEL}.{domain}")
+}
+
+/// Returns the name at which the platform proves the control of a Route's custom host: `<label>.acme.<platform domain>`.
+pub fn acme_name(label: &str, domain: &str) -> String {
+    format!("{label}.{}", acme_zone(domain))
+}
+
+/// Returns the name of the record that proves the control of a host to a certification authority: below the host or, for a wildcard,
+/// below its base domain.
+pub fn acme_challenge_name(host: &str) -> String {
+    let host = host.to_ascii_lowercase();
+    format!("{ACME_CHALLENGE_LABEL}.{}", host.strip_prefix("*.").unwrap_or(&host))
+}
+
 /// Returns the platform's domain, by a Route's alias.
 pub fn domain_of_alias(alias: &str) -> Option<&str> {
     let (_, zone) = alias.split_once('.')?;
@@ -179,6 +201,16 @@ pub fn record_for_host(host: &str, alias: &str) -> String {
 pub fn challenge_name(host: &str) -> String {
     let host = host.to_ascii_lowercase();
     format!("_signpost-challenge.{}", host.strip_prefix("*.").unwrap_or(&host))
+}
+
+/// Returns the name of a ChallengeRecord: `challenge.` and 32 characters of a hash over these parts.
+pub(crate) fn challenge_record_name(parts: [&str; 3]) -> String {
+    let mut context = digest::Context::new(&digest::SHA256);
+    for part in parts {
+        context.update(&(part.len() as u64).to_be_bytes());
+        context.update(part.as_bytes());
+    }
+    format!("challenge.{}", BASE32HEX_NOPAD.encode(&context.finish().as_ref()[..20]).to_ascii_lowercase())
 }
 
 /// Returns the name of the NameClaim on a label: the label.

@@ -3,6 +3,7 @@
 //!
 //! The hooks share the settings of the platform ([`PlatformConfig`]), which the server itself does not depend on.
 
+pub mod challenge_record;
 pub mod deletion_hold;
 pub mod name_claim;
 pub mod route;
@@ -87,13 +88,14 @@ pub fn kinds(config: PlatformConfig) -> Kinds {
     let (routes, events) = (quotas::routes(&config.limits), quotas::events(&config.limits));
     let route_bindings = quotas::route_bindings(&config.limits);
     let platform = Arc::new(config);
-    let own: [(&'static Kind, Arc<dyn Hooks>); 9] = [
+    let own: [(&'static Kind, Arc<dyn Hooks>); 10] = [
         (&router::ROUTER, Arc::new(router::Routers::new(platform.clone()))),
         (&route::ROUTE, Arc::new(route::Routes::new(platform.clone()))),
         (&route_binding::ROUTE_BINDING, Arc::new(route_binding::RouteBindings::new(&platform.domain))),
         (&name_claim::NAME_CLAIM, Arc::new(name_claim::NameClaims { quarantine: platform.limits.quarantine })),
         (&zone::ZONE, Arc::new(zone::Zones)),
         (&deletion_hold::DELETION_HOLD, Arc::new(deletion_hold::DeletionHolds)),
+        (&challenge_record::CHALLENGE_RECORD, Arc::new(challenge_record::ChallengeRecords::new(&platform.domain))),
         (&service::SERVICE, Arc::new(service::Services)),
         (&secret::SECRET, Arc::new(secret::Secrets)),
         (&endpoint_slice::ENDPOINT_SLICE, Arc::new(endpoint_slice::EndpointSlices)),
@@ -112,6 +114,7 @@ pub fn kinds(config: PlatformConfig) -> Kinds {
         .with_quota(&name_claim::NAME_CLAIM, quotas::name_claims())
         .with_quota(&zone::ZONE, quotas::zones())
         .with_quota(&deletion_hold::DELETION_HOLD, quotas::deletion_holds())
+        .with_quota(&challenge_record::CHALLENGE_RECORD, quotas::challenge_records())
 }
 
 /// Returns the settings of an API server that serves a platform.

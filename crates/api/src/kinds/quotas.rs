@@ -153,6 +153,14 @@ pub(super) fn deletion_holds() -> Quota {
     Quota { account: by_namespace, objects, bytes, default, beyond_limits: Some(1) }
 }
 
+/// Returns the quota of ChallengeRecords, of which each has less than 1 KiB. They live for a day at most, and a certificate needs one for
+/// each of its names.
+pub(super) fn challenge_records() -> Quota {
+    let default = Amount { objects: 500, bytes: 1 << 20 };
+    let (objects, bytes) = (bound!("challenge-records"), bound!("challenge-record-bytes", "challenge-record-bytes"));
+    Quota { account: by_namespace, objects, bytes, default, beyond_limits: Some(1) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,25 +1,42 @@
 //! The alias zone `routes.<domain>`: for every bound Route, a CNAME from its stable name to its current name on the shard.
 //!
 //! A custom domain's CNAME points to the alias, so that a Route that moves to another shard changes one record here and none in
-//! its owner's zone.
+//! its owner's zone. An alias can have proofs for certification authorities below it ([`super::challenges`]).
 
-use super::apex;
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::inputs::BindingInput;
 use super::settings::Settings;
+use super::{apex, challenges};
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, OwnerChange, Rrset};
+use signpost_types::names::ACME_CHALLENGE_LABEL;
 
 /// Returns the whole alias zone under a serial.
-pub fn zone<'a>(bindings: impl IntoIterator<Item = &'a BindingInput>, settings: &Settings, serial: u32) -> Contents {
+pub fn zone<'a>(
+    bindings: impl IntoIterator<Item = &'a BindingInput>,
+    texts: &BTreeMap<Box<str>, BTreeSet<Box<str>>>,
+    settings: &Settings,
+    serial: u32,
+) -> Contents {
     let mut contents = Contents::new(settings.alias_apex().clone());
     apex::dress(&mut contents, settings, serial);
-    for binding in bindings {
-        let OwnerChange { owner, rrsets, .. } = change(&binding.label, Some(binding.target()), settings);
+    let aliases = bindings.into_iter().map(|binding| change(&binding.label, Some(binding.target()), settings));
+    let texts = texts.iter().filter_map(|(label, values)| text_change(label, values, settings));
+    for OwnerChange { owner, rrsets, .. } in aliases.chain(texts) {
         for rrset in rrsets {
             contents.set(owner.clone(), rrset).expect("aliases are below the alias zone's apex");
         }
     }
     contents
+}
+
+/// Returns the change of the TXT records for the alias of `label`; `None` if there is no room for their name.
+pub fn text_change(label: &str, values: &BTreeSet<Box<str>>, settings: &Settings) -> Option<OwnerChange> {
+    let alias = settings.alias_apex().prepend(label.as_bytes()).ok()?;
+    let owner = alias.prepend(ACME_CHALLENGE_LABEL.as_bytes()).ok()?;
+    let rrsets = (!values.is_empty()).then(|| challenges::rrset(values));
+    Some(OwnerChange { owner, rrsets: rrsets.into_iter().collect(), weights: Vec::new() })
 }
 
 /// Returns the change that points the alias of `label` to the zone `shard`, or deletes it without one.

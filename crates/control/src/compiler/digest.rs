@@ -1,8 +1,8 @@
 //! Digests of the inputs of a zone, which show replicas that they have the same contents.
 //!
 //! A digest is a number of 128 bits. A shard's digest is a hash over the records that its Router contributes, and a part for each
-//! former name. These parts, the parent zone's digest, and the alias zone's are sums modulo 2^128 of one hash for each delegation
-//! or alias. So one change among a million is one subtraction and one addition, and the order of changes does not matter.
+//! former name. These parts, the parent zone's digest, and the alias zone's are sums modulo 2^128 of one hash for each delegation,
+//! alias, or proof for a certification authority. So one change among a million is one subtraction and one addition, and the order of changes does not matter.
 //! Configuration is not part of a digest: it belongs to a name server, while the digest covers the objects that all of them watch.
 
 use std::fmt;
@@ -61,6 +61,11 @@ impl Digest {
     /// of its current name.
     pub fn of_former_name(label: &str, shard: &str) -> Digest {
         Digest::of(b"trail", &[label.to_ascii_lowercase().as_bytes(), shard.to_ascii_lowercase().as_bytes()])
+    }
+
+    /// Returns the contribution of one value of a TXT record that proves the control of a name: the name in its zone, and the value.
+    pub fn of_text(owner: &[u8], value: &[u8]) -> Digest {
+        Digest::of(b"challenge", &[&owner.to_ascii_lowercase(), value])
     }
 
     /// Returns the digest of some bytes: of configuration, which is compared on one machine only.

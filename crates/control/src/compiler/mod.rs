@@ -20,6 +20,7 @@ pub mod platform;
 
 pub mod alias;
 pub mod apex;
+pub mod challenges;
 pub mod discovery;
 pub mod expectation;
 pub mod former_domains;
@@ -43,6 +44,8 @@ pub struct Inputs {
     pub routers: Vec<inputs::RouterInput>,
     /// The RouteBindings.
     pub bindings: Vec<inputs::BindingInput>,
+    /// The ChallengeRecords, each with `<namespace>/<name>`.
+    pub challenges: Vec<(Box<str>, challenges::ChallengeInput)>,
 }
 
 /// The results of the objects.
@@ -76,6 +79,9 @@ pub fn compile(inputs: &Inputs, settings: &Settings) -> Compiled {
     for binding in &inputs.bindings {
         platform.put(&binding.key, Some(Arc::new(binding.clone())), &mut changes);
     }
+    for (key, challenge) in &inputs.challenges {
+        platform.put(key, Some(Arc::new(challenge.clone())), &mut changes);
+    }
     compile_platform(&platform, settings)
 }
 
@@ -95,7 +101,7 @@ pub fn compile_platform(platform: &Platform, settings: &Settings) -> Compiled {
             kind: ZoneKind::Alias,
             router: None,
             digest: platform.alias_digest(),
-            contents: alias::zone(platform.aliases().map(|binding| &**binding), settings, 0),
+            contents: alias::zone(platform.aliases().map(|binding| &**binding), platform.alias_texts(), settings, 0),
         });
     }
     zones.extend(platform.shards().map(|(apex, shard)| {

@@ -12,23 +12,27 @@
 //! - A shard inside another shard is not delegated here: it is below a cut. The name servers are the same, and answer from the
 //!   closest zone.
 //!
-//! One name's records depend only on the settings and on the delegations at and above it. So adding or removing a Router changes
+//! - The proofs for certification authorities below `acme.<domain>` are added ([`super::challenges`]).
+//!
+//! One name's records depend only on the settings and on the delegations and proofs at and above it. So adding or removing a Router changes
 //! the name of its shard, and the records of the base and the name servers below that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use super::apex::{self, Soa};
+use super::challenges::{self, Texts};
 use super::digest::Digest;
 use super::settings::Settings;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, OwnerChange, Rrset};
 
 /// The shards and the other domains of the platform inside the domain, which are delegated from the parent, as the alias zone
-/// always is.
+/// always is; and the proofs of custom hosts.
 #[derive(Debug, Clone, Default)]
 pub struct Delegations {
     apexes: BTreeSet<Name>,
+    texts: Texts,
     digest: Digest,
 }
 
@@ -46,6 +50,18 @@ impl Delegations {
         if self.apexes.remove(apex) {
             self.digest = self.digest.minus(Digest::of_delegation(apex));
         }
+    }
+
+    /// Replaces the TXT values of a name. Returns whether they were others.
+    pub fn set_texts(&mut self, owner: &Name, values: BTreeSet<Box<str>>) -> bool {
+        let before = self.texts.of(owner).cloned().unwrap_or_default();
+        if before == values {
+            return false;
+        }
+        let digest = |values| challenges::digest(owner.as_wire(), values);
+        self.digest = self.digest.minus(digest(&before)).plus(digest(&values));
+        self.texts.set(owner, values);
+        true
     }
 
     /// Returns the delegated names, in canonical order.
@@ -79,7 +95,7 @@ pub fn zone(delegations: &Delegations, settings: &Settings, serial: u32) -> Cont
     // Whether each is delegated.
     let mut owners: BTreeMap<&Name, bool> = delegations.apexes.iter().map(|apex| (apex, true)).collect();
     owners.insert(settings.alias_apex(), true);
-    for name in own_names(settings).chain([settings.domain()]) {
+    for name in own_names(settings).chain([settings.domain()]).chain(delegations.texts.owners()) {
         owners.entry(name).or_insert(false);
     }
     // In canonical order, a name comes directly before those below it, so the last cut is the one above them.
@@ -88,22 +104,24 @@ pub fn zone(delegations: &Delegations, settings: &Settings, serial: u32) -> Cont
         if cut.is_none_or(|cut| !owner.is_below(cut)) {
             cut = is_delegated.then_some(owner);
         }
-        for rrset in owner_rrsets(owner, cut, settings, serial) {
+        for rrset in owner_rrsets(owner, cut, delegations, settings, serial) {
             contents.set(owner.clone(), rrset).expect("owners of the parent are in it");
         }
     }
     contents
 }
 
-/// Returns the changes in the parent zone when the delegation of `apex` was added or removed, without the SOA.
+/// Returns the changes in the parent zone when the delegation of `apex` was added or removed, or its TXT values were replaced, without
+/// the SOA.
 pub fn changes(apex: &Name, delegations: &Delegations, settings: &Settings) -> Vec<OwnerChange> {
-    let mut affected: BTreeSet<&Name> = own_names(settings).filter(|name| name.is_below(apex)).collect();
+    let names = own_names(settings).chain(delegations.texts.owners());
+    let mut affected: BTreeSet<&Name> = names.filter(|name| name.is_below(apex)).collect();
     affected.insert(apex);
     let below = delegations.apexes.range::<Name, _>((Excluded(apex), Unbounded));
     affected.extend(below.take_while(|name| name.is_below(apex)));
     let change = |owner: &Name| {
         let cut = delegations.cut_of(owner, settings);
-        owner_change(owner, owner_rrsets(owner, cut.as_ref(), settings, 0))
+        owner_change(owner, owner_rrsets(owner, cut.as_ref(), delegations, settings, 0))
     };
     affected.into_iter().map(change).collect()
 }
@@ -134,7 +152,13 @@ fn owner_change(owner: &Name, rrsets: Vec<Rrset>) -> OwnerChange {
 }
 
 /// Returns the records of `owner`; `cut` is the delegated name closest to the domain that is `owner` or above it.
-fn owner_rrsets(owner: &Name, cut: Option<&Name>, settings: &Settings, serial: u32) -> Vec<Rrset> {
+fn owner_rrsets(
+    owner: &Name,
+    cut: Option<&Name>,
+    delegations: &Delegations,
+    settings: &Settings,
+    serial: u32,
+) -> Vec<Rrset> {
     if owner == settings.domain() {
         return apex_rrsets(settings, serial);
     }
@@ -160,6 +184,10 @@ fn owner_rrsets(owner: &Name, cut: Option<&Name>, settings: &Settings, serial: u
     if let (None, Some(service)) = (cut, apex::service_rrset(owner, settings)) {
         rrsets.retain(|rrset| !matches!(rrset.rtype, RecordType::SVCB | RecordType::CNAME));
         rrsets.push(service);
+    }
+    if let (None, Some(values)) = (cut, delegations.texts.of(owner)) {
+        rrsets.retain(|rrset| !matches!(rrset.rtype, RecordType::TXT | RecordType::CNAME));
+        rrsets.push(challenges::rrset(values));
     }
     rrsets
 }

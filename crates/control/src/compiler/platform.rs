@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, LazyLock};
 
+use super::challenges::{self, ChallengeInput, Texts, first_label};
 use super::diagnostic::{Diagnostic, Object};
 use super::digest::Digest;
 use super::expectation::label_below;
@@ -25,6 +26,8 @@ use super::parent::Delegations;
 use super::settings::{Settings, text_of};
 use super::shard::ShardView;
 use signpost_dns::wire::Name;
+use signpost_types::names::{ACME_CHALLENGE_LABEL, ACME_LABEL};
+use signpost_types::v1alpha1::challenge_record::VALUES_MAX;
 
 /// The effect of one changed object on the zones.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,13 +50,23 @@ pub enum Change {
         /// The digest of all former names in the shard's zone after this change.
         digest: Digest,
     },
-    /// A parent zone's delegation of a shard, or of another domain of the platform, was added or removed.
+    /// A parent zone's delegation of a shard, or of another domain of the platform, was added or removed, or the TXT values of a name there
+    /// were replaced.
     Delegation {
-        /// The delegated zone.
+        /// The delegated zone, or the name with the values.
         apex: Name,
         /// The parent zone: the platform's domain or a former one.
         domain: Name,
         /// Digest of the parent zone after this change.
+        digest: Digest,
+    },
+    /// The TXT values below an alias were replaced.
+    AliasText {
+        /// The alias's label.
+        label: Box<str>,
+        /// The values now.
+        values: BTreeSet<Box<str>>,
+        /// Digest of the alias zone after this change.
         digest: Digest,
     },
     /// An alias has come, changed or gone.
@@ -113,6 +126,7 @@ impl Input for BindingInput {
         if let Some((host, binding)) = host(&now).zip(now.clone()) {
             platform.adopted.insert((host, name.into()), binding);
         }
+        let (old_binding, new_binding) = (old.clone(), now.clone());
         if let Some(old) = old
             && now.as_ref().is_none_or(|now| now.label != old.label)
         {
@@ -122,6 +136,40 @@ impl Input for BindingInput {
             platform.relabel(&now.label.clone(), name, Some(now), changes);
         }
         platform.settle(&related, before, changes);
+        if !platform.challenges.is_empty() {
+            let owners: BTreeSet<Name> = [&old_binding, &new_binding]
+                .into_iter()
+                .flatten()
+                .flat_map(|one| platform.challenged_by(one))
+                .collect();
+            owners.iter().for_each(|owner| platform.place(owner, changes));
+        }
+    }
+}
+
+impl Input for ChallengeInput {
+    fn put(platform: &mut Platform, name: &str, now: Option<Arc<Self>>, changes: &mut Vec<Change>) {
+        let old = match &now {
+            Some(challenge) => platform.challenge_keys.insert(name.into(), Arc::clone(challenge)),
+            None => platform.challenge_keys.remove(name),
+        };
+        if old == now {
+            return;
+        }
+        if let Some(old) = &old
+            && let Some(others) = platform.challenges.get_mut(&old.owner)
+        {
+            others.remove(&(old.created, name.into()));
+            if others.is_empty() {
+                platform.challenges.remove(&old.owner);
+            }
+        }
+        if let Some(now) = &now {
+            let others = platform.challenges.entry(now.owner.clone()).or_default();
+            others.insert((now.created, name.into()), Arc::clone(now));
+        }
+        let owners: BTreeSet<&Name> = old.iter().chain(&now).map(|challenge| &challenge.owner).collect();
+        owners.into_iter().for_each(|owner| platform.place(owner, changes));
     }
 }
 
@@ -138,13 +186,18 @@ pub struct Platform {
     inner: BTreeSet<Name>,
     /// The shards that are withheld, with the outer zone whose names are in the way.
     withheld: BTreeMap<Name, Name>,
-    /// The shards that have others inside them.
+    /// The shards that have others inside them, or values of ChallengeRecords.
     outer: BTreeMap<Name, Arc<ShardView>>,
     bindings: HashMap<Box<str>, Arc<BindingInput>>,
     /// The claimants of a label, in order of precedence; there are several only while claims are broken.
     labels: HashMap<Box<str>, Vec<Arc<BindingInput>>>,
     /// The bindings with an adopted host, by that and their key.
     adopted: BTreeMap<(Name, Box<str>), Arc<BindingInput>>,
+    /// The ChallengeRecords by their names, and those of each name by their ages.
+    challenge_keys: HashMap<Box<str>, Arc<ChallengeInput>>,
+    challenges: BTreeMap<Name, BTreeMap<(i64, Box<str>), Arc<ChallengeInput>>>,
+    /// The TXT values below aliases.
+    alias_texts: BTreeMap<Box<str>, BTreeSet<Box<str>>>,
     aliases_digest: Digest,
     former_names: FormerNameIndex,
     refused: BTreeMap<Object, Diagnostic>,
@@ -197,6 +250,9 @@ impl Platform {
             bindings: HashMap::new(),
             labels: HashMap::new(),
             adopted: BTreeMap::new(),
+            challenge_keys: HashMap::new(),
+            challenges: BTreeMap::new(),
+            alias_texts: BTreeMap::new(),
             aliases_digest: Digest::default(),
             former_names: FormerNameIndex::default(),
             refused: BTreeMap::new(),
@@ -238,6 +294,8 @@ impl Platform {
             let differs: Vec<Name> = domain.delegations.apexes().symmetric_difference(&wanted).cloned().collect();
             changes.extend(differs.iter().map(|apex| domain.delegate(apex, wanted.contains(apex))));
         }
+        let owners: Vec<Name> = self.challenges.keys().cloned().collect();
+        owners.iter().for_each(|owner| self.place(owner, changes));
     }
 
     /// Replaces or removes the object of a name, and returns the effects.
@@ -336,15 +394,124 @@ impl Platform {
             let claim = self.claims.get(apex).filter(|_| self.is_served(apex)).and_then(|claims| claims.first());
             let view = claim.cloned().and_then(|claim| {
                 let cuts = self.cuts(apex);
-                let known =
-                    self.outer.get(apex).filter(|known| *known.cuts() == cuts && known.input() == claim.input());
-                let made = || Arc::new(ShardView::with_cuts(claim.input().clone(), cuts.clone(), &self.settings));
-                (!cuts.is_empty()).then(|| known.cloned().unwrap_or_else(made))
+                let texts = self.texts_in(apex);
+                let is_same = |known: &&Arc<ShardView>| {
+                    *known.cuts() == cuts && *known.texts() == texts && known.input() == claim.input()
+                };
+                let known = self.outer.get(apex).filter(is_same).cloned();
+                let is_plain = cuts.is_empty() && texts.is_empty();
+                let made = || Arc::new(ShardView::with(claim.input().clone(), cuts, texts, &self.settings));
+                (!is_plain).then(|| known.unwrap_or_else(made))
             });
             match view {
                 Some(view) => drop(self.outer.insert(apex.clone(), view)),
                 None => drop(self.outer.remove(apex)),
             }
+        }
+    }
+
+    /// Returns the values of ChallengeRecords in the zone of the shard at `apex`.
+    fn texts_in(&self, apex: &Name) -> Texts {
+        let mut texts = Texts::default();
+        let at_or_below = self.challenges.range::<Name, _>(apex..).take_while(|(owner, _)| owner.is_at_or_below(apex));
+        for (owner, _) in at_or_below.filter(|(owner, _)| self.shard_around(owner).as_ref() == Some(apex)) {
+            texts.set(owner, self.permitted(owner));
+        }
+        texts
+    }
+
+    /// Returns the apex of the closest served shard at or above a name.
+    fn shard_around(&self, name: &Name) -> Option<Name> {
+        let mut above = std::iter::successors(Some(name.clone()), Name::parent);
+        above.find(|above| self.claims.contains_key(above) && self.is_served(above))
+    }
+
+    /// Returns the values of the ChallengeRecords of a name whose namespaces have it, at most [`VALUES_MAX`], the oldest first.
+    fn permitted(&self, owner: &Name) -> BTreeSet<Box<str>> {
+        let challenges = self.challenges.get(owner).into_iter().flat_map(BTreeMap::values);
+        let values = challenges.filter(|challenge| self.permits(challenge)).map(|challenge| challenge.value.clone());
+        values.take(VALUES_MAX).collect()
+    }
+
+    /// Returns whether the namespace of a ChallengeRecord has the name that it is about.
+    fn permits(&self, challenge: &ChallengeInput) -> bool {
+        let is_theirs = |binding: &BindingInput| {
+            binding.key.split_once('/').is_some_and(|(namespace, _)| namespace == &*challenge.namespace)
+        };
+        let host = self.domains.iter().find_map(|domain| challenge.label_of_host(&domain.apex));
+        if let Some(label) = host {
+            return self.alias(&label).is_some_and(|binding| challenge.is_of_platform() || is_theirs(binding));
+        }
+        let Some(subject) = challenge.subject() else { return false };
+        if challenge.is_of_platform() {
+            return self.claims.contains_key(&subject);
+        }
+        let wildcard = subject.wildcard().ok();
+        let hosts = [Some(subject.clone()), wildcard].into_iter().flatten();
+        let mut adopted = hosts.flat_map(|host| {
+            let from = (host.clone(), Box::default());
+            self.adopted.range(from..).take_while(move |((name, _), _)| *name == host).map(|(_, binding)| binding)
+        });
+        let label = first_label(&subject).and_then(|label| self.alias(&label));
+        let is_at = |binding: &BindingInput| {
+            let zone = subject.parent().unwrap_or_else(Name::root);
+            let is_alias = self.domains.iter().any(|domain| domain.alias_apex == zone);
+            is_alias || binding.former_names.contains(&zone) || text_of(&zone).eq_ignore_ascii_case(&binding.shard)
+        };
+        label.is_some_and(|binding| is_theirs(binding) && is_at(binding)) || adopted.any(|binding| is_theirs(binding))
+    }
+
+    /// Returns the names of ChallengeRecords that a binding can permit.
+    fn challenged_by(&self, binding: &BindingInput) -> Vec<Name> {
+        let zones = self.domains.iter().map(|domain| domain.alias_apex.clone());
+        let zones = zones.chain(binding.shard.parse().ok()).chain(binding.former_names.iter().cloned());
+        let names = zones.filter_map(|zone| zone.prepend(binding.label.as_bytes()).ok());
+        let adopted =
+            binding.adopted.clone().and_then(|host| if host.is_wildcard() { host.parent() } else { Some(host) });
+        let challenges = names.chain(adopted).filter_map(|name| name.prepend(ACME_CHALLENGE_LABEL.as_bytes()).ok());
+        let hosts = self.domains.iter().filter_map(|domain| {
+            domain.apex.prepend(ACME_LABEL.as_bytes()).and_then(|zone| zone.prepend(binding.label.as_bytes())).ok()
+        });
+        challenges.chain(hosts).filter(|owner| self.challenges.contains_key(owner)).collect()
+    }
+
+    /// Puts the values of a name into its zone, and reports the change.
+    fn place(&mut self, owner: &Name, changes: &mut Vec<Change>) {
+        if let Some(apex) = self.shard_around(owner) {
+            let (apexes, before) = ([apex.clone()], self.shards_at(&[apex]));
+            return self.settle(&apexes, before, changes);
+        }
+        let values = self.permitted(owner);
+        if let Some(alias) = owner.parent()
+            && self.domains.iter().any(|domain| alias.parent().as_ref() == Some(&domain.alias_apex))
+            && let Some(label) = first_label(&alias)
+        {
+            return self.place_below_alias(&label, changes);
+        }
+        if let Some(domain) = self.domains.iter_mut().find(|domain| owner.is_below(&domain.apex))
+            && domain.delegations.set_texts(owner, values)
+        {
+            let digest = domain.delegations.digest();
+            changes.push(Change::Delegation { apex: owner.clone(), domain: domain.apex.clone(), digest });
+        }
+    }
+
+    /// Puts the values below an alias into the alias zones, which are the same in all domains of the platform.
+    fn place_below_alias(&mut self, label: &str, changes: &mut Vec<Change>) {
+        let zones = self.domains.iter().map(|domain| &domain.alias_apex);
+        let owners = zones.filter_map(|zone| {
+            zone.prepend(label.as_bytes()).and_then(|alias| alias.prepend(ACME_CHALLENGE_LABEL.as_bytes())).ok()
+        });
+        let values: BTreeSet<Box<str>> = owners.flat_map(|owner| self.permitted(&owner)).take(VALUES_MAX).collect();
+        let before = match values.is_empty() {
+            true => self.alias_texts.remove(label),
+            false => self.alias_texts.insert(label.into(), values.clone()),
+        };
+        let before = before.unwrap_or_default();
+        if before != values {
+            let digest = |values| challenges::digest(label.as_bytes(), values);
+            self.aliases_digest = self.aliases_digest.minus(digest(&before)).plus(digest(&values));
+            changes.push(Change::AliasText { label: label.into(), values, digest: self.aliases_digest });
         }
     }
 
@@ -527,6 +694,11 @@ impl Platform {
     /// Returns the bindings that have their label, in no order.
     pub fn aliases(&self) -> impl Iterator<Item = &Arc<BindingInput>> {
         self.labels.values().filter_map(|wanting| wanting.first())
+    }
+
+    /// Returns the TXT values below aliases, by their labels.
+    pub fn alias_texts(&self) -> &BTreeMap<Box<str>, BTreeSet<Box<str>>> {
+        &self.alias_texts
     }
 
     /// Returns the binding whose alias has this label, in any case.

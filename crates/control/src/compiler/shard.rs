@@ -7,6 +7,7 @@
 //! app.shard1…, and the name above  A A AAAA                  copied from the wildcard
 //! moved.shard1…                    CNAME                     former names of routes that have left (see `former_names`)
 //! eu.shard1…                       NS                        a cut: the zone of a shard inside this one
+//! _acme-challenge.other.shard1…    TXT                       ChallengeRecords (see `challenges`)
 //! ```
 //!
 //! The copies are necessary because a name that exists blocks the wildcard, for all types, at itself and at every name above it
@@ -23,6 +24,7 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 
 use super::apex;
+use super::challenges::Texts;
 use super::diagnostic::Diagnostic;
 use super::digest::Digest;
 use super::expectation::{Expectation, label_below};
@@ -45,6 +47,8 @@ pub struct ShardView {
     router: RouterInput,
     /// The apexes of the shards directly inside this one.
     cuts: BTreeSet<Name>,
+    /// The values of ChallengeRecords.
+    texts: Texts,
     /// The wildcard and the further records of a Router that has any. Without them, the wildcard is derived from the addresses when
     /// it is needed, which parses nothing: copies for 100,000 shards would take some 80 MB.
     contents: Option<Box<Contents>>,
@@ -70,13 +74,15 @@ impl ShardView {
     /// Returns the view of a Router with no other shard inside its own. Records that make the zone invalid are omitted, all of them if the
     /// fault is in the whole zone.
     pub fn new(router: RouterInput, settings: &Settings) -> ShardView {
-        ShardView::with_cuts(router, BTreeSet::new(), settings)
+        ShardView::with(router, BTreeSet::new(), Texts::default(), settings)
     }
 
-    /// Returns the view of a Router whose zone has these cuts.
-    pub fn with_cuts(router: RouterInput, cuts: BTreeSet<Name>, settings: &Settings) -> ShardView {
+    /// Returns the view of a Router whose zone has these cuts, and the values of these ChallengeRecords.
+    pub fn with(router: RouterInput, cuts: BTreeSet<Name>, texts: Texts, settings: &Settings) -> ShardView {
         let mut diagnostics = Vec::new();
         let mut contents = compile(&router, &cuts, &mut diagnostics);
+        let mut labels = record_labels(&contents);
+        add_texts(&mut contents, &texts);
         let digest = Digest::of_contents(&contents);
         let digest = cuts.iter().fold(digest, |digest, cut| digest.plus(Digest::of_delegation(cut)));
         let complete = |mut contents: Contents| {
@@ -93,18 +99,20 @@ impl ShardView {
             let message = format!("{}: {}; the zone is served without these records", fault.owner, fault.message);
             diagnostics = vec![Diagnostic::router(&router.name, "spec.records", message)];
             contents = compile(&RouterInput { records: Box::default(), ..router.clone() }, &cuts, &mut Vec::new());
+            labels = BTreeSet::new();
+            add_texts(&mut contents, &texts);
             zone = complete(contents.clone());
         }
-        let owners = contents.owners().map(|(owner, _)| owner).filter(|owner| !owner.is_wildcard());
         ShardView {
             digest,
             diagnostics: diagnostics.into(),
-            record_labels: owners.filter_map(|owner| label_below(owner, &router.apex)).collect(),
+            record_labels: labels,
             own_labels: former_names::own_labels(&zone),
             expectation: Expectation::new(&zone, settings),
-            contents: (!router.records.is_empty()).then(|| Box::new(contents)),
+            contents: (!router.records.is_empty() || !texts.is_empty()).then(|| Box::new(contents)),
             router,
             cuts,
+            texts,
         }
     }
 
@@ -119,6 +127,11 @@ impl ShardView {
     /// Returns the apexes of the shards directly inside this one.
     pub fn cuts(&self) -> &BTreeSet<Name> {
         &self.cuts
+    }
+
+    /// Returns the values of ChallengeRecords in the zone.
+    pub fn texts(&self) -> &Texts {
+        &self.texts
     }
 
     /// Returns the Router's input.
@@ -159,6 +172,33 @@ fn compile(router: &RouterInput, cuts: &BTreeSet<Name>, diagnostics: &mut Vec<Di
         apex::set(&mut contents, &wildcard, RecordType::TXT, router.ttl, vec![character_string(NO_ADDRESS)]);
     }
     contents
+}
+
+/// Returns the labels directly below the apex that have records.
+fn record_labels(contents: &Contents) -> BTreeSet<Box<str>> {
+    let owners = contents.owners().map(|(owner, _)| owner).filter(|owner| !owner.is_wildcard());
+    owners.filter_map(|owner| label_below(owner, contents.apex())).collect()
+}
+
+/// Adds the values of ChallengeRecords to those of the Router's own TXT records. Where the Router has a CNAME, a DNAME above, or a cut,
+/// there is no place for them.
+fn add_texts(contents: &mut Contents, texts: &Texts) {
+    for (owner, mut rrset) in texts.rrsets() {
+        let above = std::iter::successors(Some(owner.clone()), Name::parent).take_while(|name| name != contents.apex());
+        let has = |name: &Name, rtype| contents.get(name, rtype).is_some();
+        let is_elsewhere = has(owner, RecordType::CNAME)
+            || above
+                .into_iter()
+                .any(|name| has(&name, RecordType::NS) || (name != *owner && has(&name, RecordType::DNAME)));
+        if is_elsewhere {
+            continue;
+        }
+        if let Some(own) = contents.get(owner, RecordType::TXT) {
+            let new = rrset.rdata.into_iter().filter(|value| !own.rdata.contains(value));
+            rrset = Rrset { rdata: own.rdata.iter().cloned().chain(new).collect(), ..own.clone() };
+        }
+        contents.set(owner.clone(), rrset).expect("the platform places only names of the zone here");
+    }
 }
 
 /// Adds the NS records of the cuts, before former names, which have no place there.

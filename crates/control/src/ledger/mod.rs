@@ -48,6 +48,7 @@ pub use self::serials::{BaseSerial, after_restore};
 use self::write::{Write, carry_out, refusal};
 use crate::client::reflector::{Change, Store};
 use crate::compiler::former_domains::FormerDomain;
+use crate::compiler::inputs::BindingInput;
 use crate::compiler::settings::text_of;
 use crate::compiler::{Digest, Platform, Settings, platform};
 use crate::deletion_hold::keep::CHECK_AGAIN;
@@ -265,6 +266,7 @@ impl Ledger {
         match event {
             Event::Router(change) => put_all(&mut self.platform, &change, &mut changes),
             Event::Binding(change) => put_all(&mut self.platform, &change, &mut changes),
+            Event::Challenge(change) => put_all(&mut self.platform, &change, &mut changes),
             Event::Zone(change) => {
                 let is_list = matches!(change, Change::Relisted(_));
                 each_object(&change, |key, zone| {
@@ -326,16 +328,23 @@ impl Ledger {
             }
             platform::Change::FormerName { apex, .. } => apex,
             platform::Change::Delegation { domain, .. } => domain,
-            platform::Change::Alias { label, binding, digest } => {
-                let zone = self.known.get(&self.alias_apex).and_then(|known| known.zone.as_ref());
-                let since = zone.and_then(newest).map(|(serial, _)| serial);
-                self.aliases.push(AliasChange { label, binding, after: digest, since });
-                let former = self.settings.former_domains().iter().map(|former| former.alias_apex().clone());
-                former.for_each(|apex| self.queue.add(apex, now));
-                self.alias_apex.clone()
+            platform::Change::AliasText { label, digest, .. } => {
+                let binding = self.platform.alias(&label).cloned();
+                self.note_alias(label, binding, digest, now)
             }
+            platform::Change::Alias { label, binding, digest } => self.note_alias(label, binding, digest, now),
         };
         self.queue.add(apex, now);
+    }
+
+    /// Notes that the zone of aliases has this digest after a change of one of them. Returns its apex.
+    fn note_alias(&mut self, label: Box<str>, binding: Option<Arc<BindingInput>>, after: Digest, now: Instant) -> Name {
+        let zone = self.known.get(&self.alias_apex).and_then(|known| known.zone.as_ref());
+        let since = zone.and_then(newest).map(|(serial, _)| serial);
+        self.aliases.push(AliasChange { label, binding, after, since });
+        let former = self.settings.former_domains().iter().map(|former| former.alias_apex().clone());
+        former.for_each(|apex| self.queue.add(apex, now));
+        self.alias_apex.clone()
     }
 
     /// Records the state of an object. An event of a watch can be the echo of an earlier write, older than the known state. A

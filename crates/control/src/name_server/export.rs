@@ -6,15 +6,17 @@
 use std::collections::HashMap;
 
 use kube::api::ListParams;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
 use super::version_history::Versions;
 use super::{ledger_entry, unix_now};
+use crate::compiler::challenges::ChallengeInput;
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::{Compiled, CompiledZone, Diagnostic, Digest, Inputs, Settings, apex, compile};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Contents, Serial};
+use signpost_types::v1alpha1::challenge_record::ChallengeRecord;
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 use signpost_types::v1alpha1::router::Router;
 use signpost_types::v1alpha1::zone::{Zone, ZoneKind};
@@ -58,6 +60,7 @@ pub enum Extent {
 pub struct Objects {
     routers: Vec<Router>,
     bindings: Vec<RouteBinding>,
+    challenges: Vec<ChallengeRecord>,
     ledger: Vec<Zone>,
     extent: Extent,
 }
@@ -73,8 +76,13 @@ pub async fn export(client: Client, settings: &Settings) -> Result<Export, kube:
 impl Objects {
     /// Lists Routers and Zones, of which there are few, and no RouteBindings. Returns the errors of the API.
     pub async fn without_bindings(client: Client) -> Result<Objects, kube::Error> {
-        let (routers, ledger) = tokio::try_join!(list::<Router>(client.clone()), list::<Zone>(client))?;
-        Ok(Objects { routers, bindings: Vec::new(), ledger, extent: Extent::Part })
+        let (routers, ledger) = tokio::try_join!(list::<Router>(client.clone()), list::<Zone>(client.clone()))?;
+        // A cluster with older definitions lacks the kind.
+        let challenges = match list::<ChallengeRecord>(client).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+            listed => listed?,
+        };
+        Ok(Objects { routers, bindings: Vec::new(), challenges, ledger, extent: Extent::Part })
     }
 
     pub fn add(&mut self, binding: RouteBinding) {
@@ -87,7 +95,12 @@ impl Objects {
         let domain = settings.domain_text();
         let routers = self.routers.iter().filter_map(|one| RouterInput::read(one, &domain, &mut diagnostics)).collect();
         let bindings = self.bindings.iter().filter_map(|one| BindingInput::read(one, &mut diagnostics)).collect();
-        let Compiled { zones, diagnostics: more } = compile(&Inputs { routers, bindings }, settings);
+        let challenges = self.challenges.iter().filter_map(|one| {
+            let key = format!("{}/{}", one.namespace().unwrap_or_default(), one.name_any());
+            Some((key.into(), ChallengeInput::read(one)?))
+        });
+        let inputs = Inputs { routers, bindings, challenges: challenges.collect() };
+        let Compiled { zones, diagnostics: more } = compile(&inputs, settings);
         diagnostics.extend(more);
         let ledger = self.ledger.iter().filter_map(ledger_entry).collect();
         let zones = number(zones, &ledger, self.extent, unix_now());

@@ -306,6 +306,7 @@ async fn gather(
                 log.add_all(&change);
                 put_all(&mut platform, &change, &mut ignored);
             }
+            objects::Event::Challenge(change) => put_all(&mut platform, &change, &mut ignored),
             objects::Event::Zone(change) => {
                 parents.take(&change);
                 each_ledger_entry(&change, |apex, versions| match versions {
@@ -459,6 +460,11 @@ impl Run {
                 let store = self.sources.objects.bindings.0.clone();
                 self.take_objects(&store, &change);
             }
+            // A lost one costs a client its next try, so none is held.
+            Event::Object(objects::Event::Challenge(change)) => each_object(&change, |key, read| {
+                let challenge = read.and_then(|read| read.input()).cloned();
+                self.zones.put(&key.to_string(), challenge, Instant::now());
+            }),
             Event::Object(objects::Event::Zone(change)) => {
                 self.ledger_relist.wait = LEDGER_RELIST.0;
                 self.parents.take(&change);

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::client::reflector::{Change, Changes, HealthProbe, ObjectKey, Store};
+use crate::compiler::challenges::ChallengeInput;
 use crate::compiler::inputs::BindingInput;
 use crate::compiler::platform::{self, Input};
 use crate::compiler::{Diagnostic, Platform, ShardView};
-use crate::world::{BindingInfo, RouterInfo, World};
+use crate::world::{BindingInfo, ChallengeInfo, RouterInfo, World};
 use signpost_types::v1alpha1::zone::Zone;
 
 /// Readers of the objects that zones are made from, and of the ledger of their serials.
@@ -16,6 +17,8 @@ pub struct Objects {
     pub routers: (Store<RouterInfo>, Changes<RouterInfo>),
     /// The RouteBindings.
     pub bindings: (Store<BindingInfo>, Changes<BindingInfo>),
+    /// The ChallengeRecords. A cluster with older definitions lacks the kind: nothing waits for its list.
+    pub challenges: (Store<ChallengeInfo>, Changes<ChallengeInfo>),
     /// The ledger.
     pub zones: (Store<Zone>, Changes<Zone>),
 }
@@ -25,6 +28,7 @@ pub enum Event {
     Router(Change<RouterInfo>),
     /// A change of RouteBindings.
     Binding(Change<BindingInfo>),
+    Challenge(Change<ChallengeInfo>),
     /// A change of the ledger.
     Zone(Change<Zone>),
 }
@@ -32,7 +36,12 @@ pub enum Event {
 impl Objects {
     /// Starts to read them.
     pub fn read(world: &World) -> Self {
-        Objects { routers: world.routers.read(), bindings: world.bindings.read(), zones: world.zones.read() }
+        Objects {
+            routers: world.routers.read(),
+            bindings: world.bindings.read(),
+            challenges: world.challenges.read(),
+            zones: world.zones.read(),
+        }
     }
 
     /// Returns the health of the informers.
@@ -45,6 +54,7 @@ impl Objects {
         tokio::select! {
             change = self.routers.1.next() => Event::Router(change),
             change = self.bindings.1.next() => Event::Binding(change),
+            change = self.challenges.1.next() => Event::Challenge(change),
             change = self.zones.1.next() => Event::Zone(change),
         }
     }
@@ -91,6 +101,18 @@ impl Reduced for RouterInfo {
 
     fn diagnostics(&self) -> &[Diagnostic] {
         &self.diagnostics
+    }
+}
+
+impl Reduced for ChallengeInfo {
+    type Input = ChallengeInput;
+
+    fn input(&self) -> Option<&Arc<ChallengeInput>> {
+        self.input.as_ref()
+    }
+
+    fn diagnostics(&self) -> &[Diagnostic] {
+        &[]
     }
 }
 

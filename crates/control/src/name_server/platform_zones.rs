@@ -383,6 +383,13 @@ impl Zones {
                         }
                     }
                 }
+                Change::AliasText { label, values, digest } => {
+                    for alias in self.large.iter_mut().filter(|large| large.kind == LargeKind::Alias) {
+                        let step = alias::text_change(&label, &values, &alias.settings);
+                        alias.timeline.push(step.into_iter().collect(), digest, now);
+                        self.dirty.insert(alias.apex.clone());
+                    }
+                }
                 Change::Shard { apex, router: Some(router) } => {
                     let former_names = self.platform.former_names(&apex).digest();
                     match self.shards.get_mut(&apex) {
@@ -447,7 +454,9 @@ impl LargeKind {
     fn contents(self, platform: &Platform, settings: &Settings) -> Contents {
         match self {
             LargeKind::Parent => parent::zone(platform.delegations_of(settings.domain()), settings, 0),
-            LargeKind::Alias => alias::zone(platform.aliases().map(|binding| &**binding), settings, 0),
+            LargeKind::Alias => {
+                alias::zone(platform.aliases().map(|binding| &**binding), platform.alias_texts(), settings, 0)
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 //! published digest, as after a kill between a change and its publication, the zone is left out, and its names wait for the
 //! objects.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::record::Loaded;
@@ -114,7 +115,8 @@ fn restore_parent(
 fn restore_alias(loaded: &Loaded, settings: &Settings, published: &Published) -> Option<Arc<Zone>> {
     let parts = loaded.bindings.iter().map(|binding| Digest::of_alias(&binding.label, binding.target()));
     let digest = parts.fold(Digest::default(), Digest::plus);
-    (digest == published.digest).then(|| build(&alias::zone(&loaded.bindings, settings, published.serial.0)))
+    (digest == published.digest)
+        .then(|| build(&alias::zone(&loaded.bindings, &BTreeMap::new(), settings, published.serial.0)))
 }
 
 fn build(contents: &Contents) -> Arc<Zone> {

@@ -21,6 +21,7 @@ use crate::client::reflector::{self, Informer};
 use crate::compiler;
 use signpost_types::instance::AGENT_NAMESPACE;
 use signpost_types::instance::{self, InstanceReport};
+use signpost_types::v1alpha1::challenge_record::ChallengeRecord;
 use signpost_types::v1alpha1::deletion_hold::DeletionHold;
 use signpost_types::v1alpha1::name_claim::NameClaim;
 use signpost_types::v1alpha1::route::Route;
@@ -34,6 +35,7 @@ pub mod observations;
 
 pub mod backend;
 pub mod binding;
+pub mod challenge;
 pub mod claim;
 pub mod namespace;
 pub mod objects;
@@ -44,13 +46,14 @@ pub mod route;
 pub mod router;
 
 pub use binding::BindingInfo;
+pub use challenge::ChallengeInfo;
 pub use claim::ClaimInfo;
 pub use namespace::NamespaceInfo;
 pub use quarantine::Quarantined;
 pub use route::RouteInfo;
 pub use router::RouterInfo;
 
-/// The longest wait after a failed list of deletion holds. A cluster with older definitions lacks the kind: requests for it fail
+/// The longest wait after a failed list of deletion holds or ChallengeRecords. A cluster with older definitions lacks the kinds: requests for them fail
 /// until an administrator installs the current ones.
 const HOLDS_WAIT_LONGEST: Duration = Duration::from_secs(60);
 
@@ -62,6 +65,8 @@ pub struct World {
     /// The informer of RouteBindings.
     pub bindings: Informer<BindingInfo>,
     pub claims: Informer<ClaimInfo>,
+    /// The informer of ChallengeRecords.
+    pub challenges: Informer<ChallengeInfo>,
     /// The numbers of labels in quarantine and reserved hosts, from the NameClaims.
     pub quarantined: Quarantined,
     pub namespaces: Informer<NamespaceInfo>,
@@ -130,6 +135,7 @@ impl World {
                 |one: NameClaim| ClaimInfo::new(&one),
                 move |change| counted.take(change),
             ),
+            challenges: Informer::new(client.clone(), patient.clone(), |one: ChallengeRecord| ChallengeInfo::new(&one)),
             quarantined,
             namespaces: Informer::new(client.clone(), listing(), |one: Namespace| NamespaceInfo::from(one)),
             zones: Informer::indexed(

@@ -3,6 +3,7 @@
 //! These types are the only source of the API's schemas. The server's validation, defaults, OpenAPI documents, `kubectl explain`,
 //! and the CRDs derive from them, so the documentation of each field is written for users. The types have no behavior.
 
+pub mod challenge_record;
 pub mod deletion_hold;
 pub mod name_claim;
 pub mod route;

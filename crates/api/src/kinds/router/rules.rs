@@ -98,6 +98,12 @@ fn dns_rules(domain: Option<&str>) -> Vec<Rule> {
             !(Expr::from(".") + this()).ends_with(dotted(&alias)),
             format!("must not overlap {alias}, the zone of all aliases; use another name"),
         ));
+        let acme = names::acme_zone(domain);
+        rules.push(Rule::new(
+            "spec.dns",
+            !(Expr::from(".") + this()).ends_with(dotted(&acme)),
+            format!("must not overlap {acme}, which has the proofs of custom hosts; use another name"),
+        ));
     }
     rules
 }
