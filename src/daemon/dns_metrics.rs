@@ -15,6 +15,7 @@ use signpost_control::name_server::status::Status;
 use signpost_dns::nameserver::{Transport, sizes, stats};
 use signpost_dns::notify::Notifier;
 use signpost_dns::transfer::{self, Transfers};
+use signpost_dns::update::{self, Updates};
 use signpost_dns::transport::{Running, Totals, durations};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Serial, ZoneDb};

@@ -125,7 +125,7 @@ fn apply(
         return None;
     }
     let displaced: Vec<_> = after.drain(..after.len().saturating_sub(room)).collect();
-    displaced.iter().for_each(|value| drop(added.remove(value)));
+    added.retain(|value| !displaced.contains(value));
     Some((after, added))
 }
 

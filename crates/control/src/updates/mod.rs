@@ -3,8 +3,8 @@
 //!
 //! The client gets NOERROR when this server and every listed one that answers has the change, so that an authority can be told at once.
 //! Otherwise, the change is undone, and the client gets SERVFAIL and can try again. REFUSED: the namespace of the key does not have the
-//! name. The name server's loop decides that as it does when it compiles zones ([`Question`]), because the API of a cluster has no rules of
-//! ours.
+//! name. The name server's loop decides that as it does when it compiles zones ([`Permissions`]), because the API of a cluster has no rules
+//! of ours.
 
 mod changes;
 mod wait;
@@ -20,7 +20,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +29,7 @@ use crate::client::failure_log::FailureLog;
 use crate::client::reflector::Store;
 use crate::compiler::Settings;
 use crate::compiler::settings::text_of;
+use crate::name_server::permission::Permissions;
 use crate::world::{ChallengeInfo, World};
 use signpost_dns::update::{Job, Operation};
 use signpost_dns::wire::Name;
@@ -44,14 +45,6 @@ const UNDO_MAX: Duration = Duration::from_millis(1_500);
 /// The lifetime of a record: less than the maximum by the tolerance for the API's clock.
 const LIFETIME: SignedDuration = SignedDuration::from_mins(24 * 60 - 10);
 
-/// A question to the name server's loop: whether a namespace has the name that a TXT record at `owner` is about.
-#[derive(Debug)]
-pub struct Question {
-    pub namespace: Arc<str>,
-    pub owner: Name,
-    pub answer: oneshot::Sender<bool>,
-}
-
 /// The values that jobs share.
 pub struct Updates {
     client: kube::Client,
@@ -59,7 +52,7 @@ pub struct Updates {
     zones: Store<Zone>,
     settings: Arc<Settings>,
     db: Arc<ZoneDb>,
-    questions: mpsc::Sender<Question>,
+    permissions: Permissions,
     failures: Mutex<FailureLog>,
 }
 
@@ -94,16 +87,16 @@ impl Failure {
 }
 
 impl Updates {
-    /// Returns the values for jobs of a name server with these zones; `questions` go to its loop.
+    /// Returns the values for jobs of a name server with these zones, whose loop has these permissions.
     pub fn new(
         client: kube::Client,
         world: &World,
         settings: Arc<Settings>,
         db: Arc<ZoneDb>,
-        questions: mpsc::Sender<Question>,
+        permissions: Permissions,
     ) -> Self {
         let (records, zones) = (world.challenges.read().0, world.zones.read().0);
-        Updates { client, records, zones, settings, db, questions, failures: Mutex::default() }
+        Updates { client, records, zones, settings, db, permissions, failures: Mutex::default() }
     }
 
     /// Carries out jobs until `stop`, and then those in progress.
@@ -196,13 +189,7 @@ impl Updates {
         owners.sort();
         owners.dedup();
         for owner in owners {
-            let (answer, answered) = oneshot::channel();
-            let question = Question { namespace: Arc::clone(namespace), owner: owner.clone(), answer };
-            let permits = async {
-                self.questions.send(question).await.ok()?;
-                answered.await.ok()
-            };
-            match timeout_at(deadline, permits).await {
+            match timeout_at(deadline, self.permissions.ask(namespace, owner)).await {
                 Ok(Some(true)) => {}
                 Ok(Some(false)) => {
                     return Err(Failure::NoSuchName { namespace: Arc::clone(namespace), owner: owner.clone() });
