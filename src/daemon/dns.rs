@@ -36,9 +36,9 @@ use signpost_control::name_server::reserved;
 use signpost_control::name_server::status::Status;
 use signpost_dns::nameserver::Transport;
 use signpost_dns::transfer::Transfers;
-use signpost_dns::update::{Job, Updates};
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::transport::{self, Bound, Running};
+use signpost_dns::update::{Job, Updates};
 use signpost_dns::zone::policy::Policies;
 use signpost_dns::zone::publish::Publisher;
 use signpost_dns::zone::{Serial, ZoneDb};
@@ -306,7 +306,9 @@ impl Dns {
                 self.transfers.set_rules(settings.dns.transfer.clone());
                 self.updates.set_rights(settings.dns.update.clone());
             }
-            Err(error) => tracing::error!("the keys, and the rights to transfer zones and change challenges, stay unchanged: {error}"),
+            Err(error) => tracing::error!(
+                "the keys, and the rights to transfer zones and change challenges, stay unchanged: {error}"
+            ),
         }
     }
 

@@ -15,8 +15,8 @@ use signpost_control::name_server::status::Status;
 use signpost_dns::nameserver::{Transport, sizes, stats};
 use signpost_dns::notify::Notifier;
 use signpost_dns::transfer::{self, Transfers};
-use signpost_dns::update::{self, Updates};
 use signpost_dns::transport::{Running, Totals, durations};
+use signpost_dns::update::{self, Updates};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Serial, ZoneDb};
 use signpost_runtime::telemetry::page::{Histogram, Page, Rows};
@@ -85,7 +85,8 @@ fn transfers(page: &mut Page<'_>, transfers: &Transfers) -> fmt::Result {
 }
 
 fn updates(page: &mut Page<'_>, updates: &Updates) -> fmt::Result {
-    let update::Counts { applied, repeated, refused, not_authoritative, malformed, prerequisite, failed } = updates.counts();
+    let update::Counts { applied, repeated, refused, not_authoritative, malformed, prerequisite, failed } =
+        updates.counts();
     let results = [
         ("applied", applied),
         ("repeated", repeated),

@@ -220,6 +220,9 @@ mod tests {
         // certbot sends all values of its zone so far.
         let many = (0..30).map(|value| format!("+v{value:02}")).collect::<Vec<_>>().join(" ");
         let last = (20..30).map(|value| format!("+v{value:02}")).collect::<Vec<_>>().join(" ");
-        assert_eq!(outcome(&many, "").map(|outcome| outcome.split(';').next().unwrap_or_default().to_owned()), Ok(last));
+        assert_eq!(
+            outcome(&many, "").map(|outcome| outcome.split(';').next().unwrap_or_default().to_owned()),
+            Ok(last)
+        );
     }
 }

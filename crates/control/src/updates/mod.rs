@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{join_all, try_join_all};
+use futures::future::{BoxFuture, join_all, try_join_all};
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -101,11 +101,11 @@ impl Updates {
 
     /// Carries out jobs until `stop`, and then those in progress.
     pub async fn run(self, mut jobs: mpsc::Receiver<Job>, stop: CancellationToken) {
-        let mut running = FuturesUnordered::new();
+        let mut running = FuturesUnordered::<BoxFuture<'_, ()>>::new();
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(job) = jobs.recv() => running.push(self.carry_out(job)),
+                Some(job) = jobs.recv() => running.push(Box::pin(self.carry_out(job))),
                 Some(()) = running.next() => {}
                 else => break,
             }
@@ -136,8 +136,8 @@ impl Updates {
         let (namespace, key) = (&job.right.holder, text_of(&job.right.key));
         let known = self.known(&job.operations, &key);
         self.check_names(namespace, &job.operations, &known, deadline).await?;
-        let changes = changes(&job.operations, &known, Timestamp::now())
-            .map_err(|changes::Full(owner)| Failure::Full(owner))?;
+        let changes =
+            changes(&job.operations, &known, Timestamp::now()).map_err(|changes::Full(owner)| Failure::Full(owner))?;
         let change = Change { api: Api::namespaced(self.client.clone(), namespace), key };
         let done = async {
             timeout_at(deadline, change.make(&changes)).await.map_err(|_| Failure::ApiTimeout)??;

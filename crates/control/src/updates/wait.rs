@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt as _};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -48,26 +50,28 @@ pub async fn others(servers: &[SocketAddr], expected: &[Expected], deadline: Ins
 
 /// Returns when a server has the values, or is silent.
 async fn server_has(server: SocketAddr, expected: &[Expected]) {
-    let of_names = stream::iter(expected).map(|expected| async move {
-        let mut wait = AGAIN.0;
-        loop {
-            let question = Question { name: expected.owner.clone(), rtype: RecordType::TXT };
-            let response = match question.ask(server, PATIENCE).await {
-                Ok(response) if response.rcode != Rcode::SERVFAIL => response,
-                _ => return,
-            };
-            let texts = response.answers.iter().filter_map(|record| match &record.data {
-                Data::Text(text) => Some(String::from_utf8_lossy(text).into()),
-                _ => None,
-            });
-            if matches!(response.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) && expected.is_met_by(&texts.collect()) {
-                return;
-            }
-            sleep(wait).await;
-            wait = (wait * 2).min(AGAIN.1);
+    let of_names: Vec<BoxFuture<'_, ()>> = expected.iter().map(|expected| name_has(server, expected).boxed()).collect();
+    stream::iter(of_names).buffer_unordered(QUERIES_MAX).collect::<()>().await;
+}
+
+async fn name_has(server: SocketAddr, expected: &Expected) {
+    let mut wait = AGAIN.0;
+    loop {
+        let question = Question { name: expected.owner.clone(), rtype: RecordType::TXT };
+        let response = match question.ask(server, PATIENCE).await {
+            Ok(response) if response.rcode != Rcode::SERVFAIL => response,
+            _ => return,
+        };
+        let texts = response.answers.iter().filter_map(|record| match &record.data {
+            Data::Text(text) => Some(String::from_utf8_lossy(text).into()),
+            _ => None,
+        });
+        if matches!(response.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) && expected.is_met_by(&texts.collect()) {
+            return;
         }
-    });
-    of_names.buffer_unordered(QUERIES_MAX).collect::<()>().await;
+        sleep(wait).await;
+        wait = (wait * 2).min(AGAIN.1);
+    }
 }
 
 impl Expected {
@@ -83,4 +87,54 @@ fn values_of(db: &ZoneDb, owner: &Name) -> BTreeSet<Box<str>> {
     let rrsets = snapshot.enclosing(&Qname::of(owner.as_wire()), 0).map(|zone| zone.owner(owner)).unwrap_or_default();
     let texts = rrsets.into_iter().filter(|rrset| rrset.rtype == RecordType::TXT).flat_map(|rrset| rrset.rdata);
     texts.filter_map(|rdata| Some(String::from_utf8_lossy(rdata.get(1..)?).into())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use signpost_testing::dns::ResponseCode;
+    use signpost_testing::name_server::{NameServer, Reply, records};
+
+    use super::*;
+
+    fn expected() -> Vec<Expected> {
+        let values = |text: &str| BTreeSet::from([text.into()]);
+        vec![Expected { owner: "c.test.".parse().expect("a name"), present: values("new"), absent: values("old") }]
+    }
+
+    /// A server that answers with each of these in turn, and then with the last one.
+    async fn server(replies: Vec<Vec<Reply>>) -> NameServer {
+        let next = AtomicUsize::new(0);
+        NameServer::answering(move |_, _| {
+            let at = next.fetch_add(1, Ordering::Relaxed).min(replies.len() - 1);
+            replies[at].clone()
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn a_server_without_the_change_counts_and_a_silent_one_does_not() {
+        let texts = |texts: &[&str]| vec![Reply::Records(records(texts))];
+        let rcode = |rcode| vec![Reply::Rcode(rcode)];
+        for (replies, has) in [
+            (vec![texts(&["TXT new"])], true),
+            (vec![texts(&["TXT other", "TXT new"])], true),
+            (vec![rcode(ResponseCode::NXDomain), texts(&["TXT old"]), texts(&["TXT new"])], true),
+            (vec![texts(&["TXT new", "TXT old"])], false),
+            (vec![texts(&["TXT old"])], false),
+            (vec![rcode(ResponseCode::NXDomain)], false),
+            (vec![rcode(ResponseCode::Refused)], false),
+            // It cannot answer now, or does not answer at all: a resolver queries another one.
+            (vec![rcode(ResponseCode::ServFail)], true),
+            (vec![Vec::new()], true),
+        ] {
+            let shown = format!("{replies:?}");
+            let (good, tested) = (server(vec![texts(&["TXT new"])]).await, server(replies).await);
+            let servers = [good.address, tested.address];
+            let patience = if has { Duration::from_secs(60) } else { Duration::from_millis(300) };
+            let without = others(&servers, &expected(), Instant::now() + patience).await;
+            assert_eq!(without, (!has).then_some(tested.address), "{shown}");
+        }
+    }
 }

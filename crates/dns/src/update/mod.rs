@@ -173,13 +173,8 @@ impl Updates {
                 let permit = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_owned().ok();
                 let (Some(one), Some(other)) = (permit(&self.room), permit(room)) else { return fail(Rcode::SERVFAIL) };
                 let (answer, answered) = oneshot::channel();
-                let job = Job {
-                    right: right.clone(),
-                    zone: zone.apex().clone(),
-                    operations,
-                    answer,
-                    _permits: [one, other],
-                };
+                let job =
+                    Job { right: right.clone(), zone: zone.apex().clone(), operations, answer, _permits: [one, other] };
                 if self.jobs.try_send(job).is_err() {
                     return fail(Rcode::SERVFAIL);
                 }

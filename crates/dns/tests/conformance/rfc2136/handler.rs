@@ -128,7 +128,8 @@ fn only_a_key_with_the_right_changes_records() {
     let job = server.next_job().expect("a job");
     assert_eq!((&*job.right.holder, job.zone.to_string().as_str(), job.operations.len()), ("ns-one.", "z.test.", 1));
     let counts = server.updates.counts();
-    let expected = Counts { applied: 1, refused: 3, not_authoritative: 3, malformed: 1, prerequisite: 4, ..Counts::default() };
+    let expected =
+        Counts { applied: 1, refused: 3, not_authoritative: 3, malformed: 1, prerequisite: 4, ..Counts::default() };
     assert_eq!(counts, expected);
 }
 

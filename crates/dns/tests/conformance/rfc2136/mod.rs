@@ -1,6 +1,6 @@
 //! RFC 2136: UPDATE, for TXT records of challenges.
 
-//mod clients;
+mod clients;
 mod handler;
 
 use signpost_dns::update::{Operation, Record, Request, plan};
@@ -23,7 +23,8 @@ fn request(lines: &str) -> Request {
         };
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let [class, owner, rtype, data @ ..] = &words[..] else { panic!("{line}") };
-        let (class, ttl) = class.split_once('=').map_or((*class, 0), |(class, ttl)| (class, ttl.parse().expect("a TTL")));
+        let (class, ttl) =
+            class.split_once('=').map_or((*class, 0), |(class, ttl)| (class, ttl.parse().expect("a TTL")));
         let rtype: RecordType = rtype.parse().expect("a type");
         let rdata = match data {
             [] => Box::default(),
@@ -166,7 +167,9 @@ fn section_3_4_2_changes() {
 /// §3.1.2: NOTAUTH for another zone or class.
 #[test]
 fn section_3_1_the_zone() {
-    for (zone, class) in [("y.test.", Class::IN), ("a.z.test.", Class::IN), ("test.", Class::IN), ("z.test.", Class::CH)] {
+    for (zone, class) in
+        [("y.test.", Class::IN), ("a.z.test.", Class::IN), ("test.", Class::IN), ("z.test.", Class::CH)]
+    {
         let request = Request { zone: name(zone), class, ..request("if ANY b.z.test. ANY") };
         assert_eq!(plan(&request, &served()).expect_err(zone).to_string(), "NOTAUTH", "{zone} {class}");
     }
