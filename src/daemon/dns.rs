@@ -115,7 +115,7 @@ pub struct Loaded {
     zones: Arc<Publisher>,
     secondaries: Secondaries,
     updates: Arc<Updates>,
-    /// The changes that clients of the name server ask for.
+    /// The changes that clients of the name server request.
     jobs: mpsc::Receiver<Job>,
     engine: Arc<Engine>,
     here: String,

@@ -396,7 +396,7 @@ pub struct Following {
     /// The location of the process for operators.
     pub here: String,
     pub zones: name_server::Started,
-    /// The changes that clients ask for, and what carries them out needs.
+    /// The changes that clients request, the platform's zones, and the served ones.
     pub updates: (mpsc::Receiver<Job>, Arc<compiler::Settings>, Arc<ZoneDb>),
     pub status: Arc<Status>,
     pub engine: Arc<Engine>,
@@ -418,7 +418,7 @@ impl Following {
         tasks.spawn("deletion holds", reporter.run(stop.clone()));
         let (jobs, settings, db) = updates;
         let (permissions, questions) = Permissions::new();
-        let updates = Updates::new(client.clone(), &world, settings, db, permissions);
+        let updates = Updates::new(client.clone(), &objects, settings, db, permissions);
         tasks.spawn("updates of challenges", updates.run(jobs, stop.clone()));
         let zones = zones.answering(questions);
         tasks.spawn("readiness of zones", check.follow(move || missing_zones(&status, &probes), stop.clone()));

@@ -114,7 +114,7 @@ fn a_key_changes_the_challenges_of_its_namespace_only() {
     // Keys: an unknown one, another secret, another algorithm, a short MAC, and HMAC-MD5.
     let secret = &platform.secrets[0];
     for (key, error) in [
-        (format!("hmac-sha256:nobody:{secret}"), "BADKEY"),
+        (format!("hmac-sha256:unknown:{secret}"), "BADKEY"),
         (theirs.replace("team-b", "team-a"), "BADSIG"),
         (ours.replace("sha256", "sha512"), "BADKEY"),
         (ours.replace("sha256", "sha256-128"), "BADTRUNC"),
@@ -131,10 +131,13 @@ fn a_key_changes_the_challenges_of_its_namespace_only() {
     assert!(said.contains("NOTAUTH") && said.contains("BADTIME"), "{said}");
     let scrape = Scrape::of(platform.server.admin);
     let count = |result: &str| scrape.sum("signpost_dns_updates_total", &[("result", result)]);
-    assert_eq!((count("applied"), count("refused"), count("prerequisite"), count("not_authoritative")), (5.0, 6.0, 1.0, 2.0));
+    assert_eq!(
+        (count("applied"), count("refused"), count("prerequisite"), count("not_authoritative")),
+        (5.0, 6.0, 1.0, 2.0)
+    );
 }
 
-/// Pebble, which asks this name server.
+/// Pebble, which queries this name server.
 struct Authority {
     address: SocketAddr,
     certificate: String,
@@ -146,8 +149,10 @@ impl Authority {
         let (address, management) = (free_address(), free_address());
         let private = rcgen::KeyPair::generate().expect("a key");
         let names = vec![address.ip().to_string()];
-        let certificate = rcgen::CertificateParams::new(names).expect("a name").self_signed(&private).expect("a certificate");
-        let (crt, key) = (data.write("pebble.crt", certificate.pem()), data.write("pebble.key", private.serialize_pem()));
+        let certificate =
+            rcgen::CertificateParams::new(names).expect("a name").self_signed(&private).expect("a certificate");
+        let (crt, key) =
+            (data.write("pebble.crt", certificate.pem()), data.write("pebble.key", private.serialize_pem()));
         let configuration = json!({"pebble": {
             "listenAddress": address.to_string(), "managementListenAddress": management.to_string(),
             "certificate": crt, "privateKey": key, "httpPort": 5002, "tlsPort": 5001,
@@ -211,7 +216,13 @@ fn lego_and_certbot_obtain_and_renew_certificates() {
     );
     let folder = platform.data.file("certbot");
     let mut certbot = Command::new("certbot");
-    certbot.args(["certonly", "--non-interactive", "--agree-tos", "--register-unsafely-without-email", "--dns-rfc2136"]);
+    certbot.args([
+        "certonly",
+        "--non-interactive",
+        "--agree-tos",
+        "--register-unsafely-without-email",
+        "--dns-rfc2136",
+    ]);
     certbot.args(["--dns-rfc2136-credentials", &credentials, "--dns-rfc2136-propagation-seconds", "0"]);
     certbot.args(["--server", &authority.directory(), "-d", HOST, "-d", &wildcard]);
     certbot.args(["--config-dir", &folder, "--work-dir", &folder, "--logs-dir", &folder]);

@@ -19,12 +19,12 @@ pub struct Question {
     answer: oneshot::Sender<bool>,
 }
 
-/// The asking side.
+/// The side of the jobs.
 #[derive(Debug, Clone)]
 pub struct Permissions(mpsc::Sender<Question>);
 
 impl Permissions {
-    /// Returns the asking side, and that of the loop.
+    /// Returns the side of the jobs, and that of the loop.
     pub fn new() -> (Self, mpsc::Receiver<Question>) {
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
         (Permissions(sender), receiver)
@@ -43,7 +43,7 @@ impl Question {
     pub(super) fn answer(self, platform: &Platform) {
         let Question { namespace, owner, answer } = self;
         let record = ChallengeInput { namespace: (*namespace).into(), owner, value: Box::default(), created: 0 };
-        // The asking side may have gone.
+        // The job may have ended.
         let _ = answer.send(platform.permits(&record));
     }
 }

@@ -1,6 +1,6 @@
 //! The ChallengeRecords that the operations of one UPDATE request create and delete. Pure.
 //!
-//! Clients know of the records of one order at a time, and several orders can be in progress at one name: a certificate for a domain and
+//! A client manages the records of one order, and several orders can be in progress at one name: a certificate for a domain and
 //! for its wildcard needs two values there. Some clients delete the RRset before they add a value (lego), or after the order (acme.sh),
 //! and would delete the value of another order. So a client changes only the records of its key, and a deletion of the RRset keeps those
 //! that are younger than [`YOUNG`]. A name has at most [`VALUES_MAX`] values: a further one replaces the oldest of its key.
@@ -22,7 +22,7 @@ const RENEW_BEFORE: Duration = Duration::from_secs(3_600);
 
 /// A ChallengeRecord that exists at a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct Existing {
     pub owner: Name,
     pub value: Box<str>,
     /// Whether the key of the request added it.
@@ -55,14 +55,14 @@ pub struct Expected {
 pub struct Full(pub Name);
 
 /// Returns the effects of operations on these records, which include all at the names of the operations.
-pub fn changes(operations: &[Operation], known: &[Known], now: Timestamp) -> Result<Changes, Full> {
+pub fn changes(operations: &[Operation], known: &[Existing], now: Timestamp) -> Result<Changes, Full> {
     let mut by_owner: BTreeMap<&Name, Vec<&Operation>> = BTreeMap::new();
     operations.iter().for_each(|operation| by_owner.entry(operation.owner()).or_default().push(operation));
     let mut changes = Changes::default();
     for (owner, operations) in by_owner {
         let at_owner = || known.iter().filter(|known| known.owner == *owner);
-        let others: Vec<&Known> = at_owner().filter(|known| !known.is_own).collect();
-        let mut before: Vec<&Known> = at_owner().filter(|known| known.is_own).collect();
+        let others: Vec<&Existing> = at_owner().filter(|known| !known.is_own).collect();
+        let mut before: Vec<&Existing> = at_owner().filter(|known| known.is_own).collect();
         before.sort_by_key(|known| known.created);
         let result = apply(&operations, &before, others.len(), now);
         let (after, added) = result.ok_or_else(|| Full(owner.clone()))?;
@@ -91,7 +91,7 @@ pub fn changes(operations: &[Operation], known: &[Known], now: Timestamp) -> Res
 /// Returns the values of the key at one name after these operations, the oldest first, and those of them that were added; `None` if there is no room.
 fn apply(
     operations: &[&Operation],
-    before: &[&Known],
+    before: &[&Existing],
     others: usize,
     now: Timestamp,
 ) -> Option<(Vec<Box<str>>, BTreeSet<Box<str>>)> {
@@ -140,12 +140,12 @@ mod tests {
     }
 
     /// A record `[*]value@age`, of another key with a star; the age is in minutes.
-    fn known(text: &str) -> Known {
+    fn known(text: &str) -> Existing {
         let (value, minutes) = text.split_once('@').expect("an age");
         let created = Timestamp::from_second(NOW - 60 * minutes.parse::<i64>().expect("minutes")).expect("a time");
         let is_own = !value.starts_with('*');
         let value = value.trim_start_matches('*').into();
-        Known { owner: name("c.test."), value, is_own, created, expires: created + Duration::from_secs(86_400) }
+        Existing { owner: name("c.test."), value, is_own, created, expires: created + Duration::from_secs(86_400) }
     }
 
     /// Operations such as `+value`, `-value` and `-` on one name.

@@ -1,10 +1,10 @@
 //! The updates of ACME clients (RFC 2136): each job of [`signpost_dns::update`] becomes ChallengeRecords, and is answered when name servers
 //! serve them.
 //!
-//! The client gets NOERROR when this server and every listed one that answers has the change, so that an authority can be told at once.
+//! The client gets NOERROR when this server and every listed one that answers has the change, so that the authority can check it immediately.
 //! Otherwise, the change is undone, and the client gets SERVFAIL and can try again. REFUSED: the namespace of the key does not have the
-//! name. The name server's loop decides that as it does when it compiles zones ([`Permissions`]), because the API of a cluster has no rules
-//! of ours.
+//! name. The name server's loop decides that as it does when it compiles zones ([`Permissions`]), because the API of a cluster does
+//! not check names.
 
 mod changes;
 mod wait;
@@ -24,13 +24,14 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use self::changes::{Changes, Known, changes};
+use self::changes::{Changes, Existing, changes};
 use crate::client::failure_log::FailureLog;
 use crate::client::reflector::Store;
 use crate::compiler::Settings;
 use crate::compiler::settings::text_of;
+use crate::name_server::objects::Objects;
 use crate::name_server::permission::Permissions;
-use crate::world::{ChallengeInfo, World};
+use crate::world::ChallengeInfo;
 use signpost_dns::update::{Job, Operation};
 use signpost_dns::wire::Name;
 use signpost_dns::wire::header::Rcode;
@@ -40,7 +41,7 @@ use signpost_types::v1alpha1::zone::{Zone, current_parent};
 
 /// The longest time from a request to its success. Clients such as `nsupdate` repeat a request after 3 seconds.
 const SUCCESS_MAX: Duration = Duration::from_millis(1_500);
-/// The time for undoing a change, after which the client gets its answer. What is left then expires.
+/// The time for undoing a change, after which the client gets its answer. Remaining records expire.
 const UNDO_MAX: Duration = Duration::from_millis(1_500);
 /// The lifetime of a record: less than the maximum by the tolerance for the API's clock.
 const LIFETIME: SignedDuration = SignedDuration::from_mins(24 * 60 - 10);
@@ -87,15 +88,15 @@ impl Failure {
 }
 
 impl Updates {
-    /// Returns the values for jobs of a name server with these zones, whose loop has these permissions.
+    /// Returns the values for jobs of a name server with these zones, whose loop reads these objects, and has these permissions.
     pub fn new(
         client: kube::Client,
-        world: &World,
+        objects: &Objects,
         settings: Arc<Settings>,
         db: Arc<ZoneDb>,
         permissions: Permissions,
     ) -> Self {
-        let (records, zones) = (world.challenges.read().0, world.zones.read().0);
+        let (records, zones) = (objects.challenges.0.clone(), objects.zones.0.clone());
         Updates { client, records, zones, settings, db, permissions, failures: Mutex::default() }
     }
 
@@ -157,12 +158,12 @@ impl Updates {
     }
 
     /// Returns the records at the names of the operations.
-    fn known(&self, operations: &[Operation], key: &str) -> Vec<Known> {
+    fn known(&self, operations: &[Operation], key: &str) -> Vec<Existing> {
         let records = self.records.all().into_iter();
         let at_names = records.filter_map(|(_, record)| {
             let input = record.input.as_ref()?;
             let is_there = operations.iter().any(|operation| *operation.owner() == input.owner);
-            is_there.then(|| Known {
+            is_there.then(|| Existing {
                 owner: input.owner.clone(),
                 value: input.value.clone(),
                 is_own: record.key.as_deref() == Some(key),
@@ -173,12 +174,12 @@ impl Updates {
         at_names.collect()
     }
 
-    /// Checks that the namespace has the names. Records of the key can be deleted even if it has not any more.
+    /// Checks that the namespace has the names. Records of the key can be deleted even without the name.
     async fn check_names(
         &self,
         namespace: &Arc<str>,
         operations: &[Operation],
-        known: &[Known],
+        known: &[Existing],
         deadline: Instant,
     ) -> Result<(), Failure> {
         let is_deletion = |operation: &Operation| {
@@ -231,7 +232,7 @@ impl Change {
     }
 
     async fn undo(&self, changes: &Changes) {
-        // Of those that fail, the ones that exist expire.
+        // After a failed deletion, the record expires.
         join_all(changes.created.iter().map(|(owner, value)| self.delete(owner, value))).await;
         join_all(changes.deleted.iter().map(|(owner, value)| self.create(owner, value))).await;
     }

@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 pub use super::query::HandOffKind;
-use super::signed::Signed;
 use super::{Context, Outcome, Peer, Response, Stats, octets_max};
 use crate::tsig::Key;
 use crate::wire::Class;
@@ -39,23 +38,34 @@ pub struct HandOff<'a> {
     pub octets_max: usize,
 }
 
+/// The verified signature of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Signature<'a> {
+    /// The key.
+    pub key: &'a Arc<Key>,
+    /// The MAC.
+    pub mac: &'a [u8],
+    /// The number of octets that a signature adds to each message of the answer.
+    pub octets: usize,
+}
+
 impl<'a> HandOff<'a> {
-    /// Returns the request in `message`, for which [`respond`](super::respond) returned this kind; `None` if it has no question. `signed`: the
-    /// verified request, if it was signed.
+    /// Returns the request in `message`, for which [`respond`](super::respond) returned this kind; `None` if it has no question.
     pub fn of(
         kind: HandOffKind,
         message: &'a [u8],
         peer: &'a Peer,
         context: &Context<'a>,
-        signed: Option<&'a Signed>,
+        signature: Option<Signature<'a>>,
     ) -> Option<Self> {
         let query = Query::read(message)?;
         let question = query.question?;
         let qname = Qname::of(question.name(message));
         let zone = context.snapshot.by_hash(qname.hash(0)).filter(|zone| zone.apex_octets() == qname.suffix(0));
         let zone = zone.filter(|_| question.qclass == Class::IN);
-        let octets_max = octets_max(context, &query, peer).saturating_sub(signed.map_or(0, Signed::octets));
-        let (key, mac) = (signed.map(Signed::key), signed.map_or(&[][..], Signed::mac));
+        let added = signature.map_or(0, |signature| signature.octets);
+        let octets_max = octets_max(context, &query, peer).saturating_sub(added);
+        let (key, mac) = signature.map_or((None, &[][..]), |signature| (Some(signature.key), signature.mac));
         Some(HandOff { kind, message, peer, key, mac, question, zone, octets_max })
     }
 }

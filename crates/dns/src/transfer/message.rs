@@ -8,7 +8,7 @@ use super::Record;
 use crate::wire::RecordType;
 use crate::wire::build::{Full, Writer};
 use crate::wire::edns::{OPT_OCTETS, opt_head};
-use crate::wire::header::{FLAG_AA, FLAG_QR, FLAG_RD, HEADER_OCTETS, Header, Rcode};
+use crate::wire::header::{FLAG_AA, FLAG_QR, FLAG_RD, FLAGS_OPCODE, HEADER_OCTETS, Header, Rcode};
 use crate::wire::message::Query;
 use crate::wire::name::is_label_start;
 use crate::wire::question::QUESTION_AT;
@@ -54,7 +54,7 @@ impl Head {
 
     fn header(&self, flags: u16, rcode: Rcode, [questions, answers, additionals]: [u16; 3]) -> [u8; HEADER_OCTETS] {
         let query = Header::read(&self.start).unwrap_or_default();
-        let flags = FLAG_QR | flags | query.flags & FLAG_RD | rcode.0 & 0x0f;
+        let flags = FLAG_QR | flags | query.flags & (FLAGS_OPCODE | FLAG_RD) | rcode.0 & 0x0f;
         Header { id: query.id, flags, questions, answers, authorities: 0, additionals }.to_octets()
     }
 }

@@ -21,7 +21,7 @@ use futures::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use self::recent::{Pending, Recent, Seen};
+use self::recent::{Fingerprint, Pending, Recent};
 use crate::nameserver::hand_off::{Answer, HandOff};
 use crate::transfer::message::Head;
 use crate::wire::Name;
@@ -56,25 +56,34 @@ pub struct Job {
     pub operations: Vec<Operation>,
     /// The response code for the client. Without one, the client gets SERVFAIL.
     pub answer: oneshot::Sender<Rcode>,
-    _permits: [OwnedSemaphorePermit; 2],
+    /// The room that it takes, if it is limited.
+    permits: Vec<OwnedSemaphorePermit>,
+}
+
+impl Job {
+    /// Returns a job, and the receiver of its answer.
+    pub fn new(right: Right, zone: Name, operations: Vec<Operation>) -> (Self, oneshot::Receiver<Rcode>) {
+        let (answer, answered) = oneshot::channel();
+        (Job { right, zone, operations, answer, permits: Vec::new() }, answered)
+    }
 }
 
 /// The numbers of requests since the start, by their result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Carried out.
+    /// Changes that were carried out.
     pub applied: u64,
-    /// Sent again: answered as the first one, and not carried out again.
+    /// Copies of earlier requests, which got the same answer.
     pub repeated: u64,
-    /// Not permitted.
+    /// Requests that are not permitted.
     pub refused: u64,
-    /// For a zone that the server does not have, or with names outside of it.
+    /// Requests for a zone that the server does not have, or with names outside of the zone.
     pub not_authoritative: u64,
-    /// Malformed.
+    /// Malformed requests.
     pub malformed: u64,
-    /// A prerequisite was not met.
+    /// Requests with a prerequisite that was not met.
     pub prerequisite: u64,
-    /// Failed: too many jobs, or no success of the job.
+    /// Failures of jobs, and requests beyond the maximum number of jobs.
     pub failed: u64,
 }
 
@@ -158,13 +167,13 @@ impl Updates {
             Err(rcode) => return fail(rcode),
         };
         let (Some(zone), false) = (request.zone, operations.is_empty()) else { return fail(Rcode::NOERROR) };
-        let seen = Seen {
+        let fingerprint = Fingerprint {
             mac: request.mac.into(),
             message: digest(request.peer.address, request.message),
             at: request.peer.now,
         };
         let mut recent = self.recent.lock();
-        let pending = match recent.find(&seen) {
+        let pending = match recent.find(&fingerprint) {
             Some(pending) => {
                 self.counters.add(Counters::REPEATED);
                 pending
@@ -172,9 +181,8 @@ impl Updates {
             None => {
                 let permit = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_owned().ok();
                 let (Some(one), Some(other)) = (permit(&self.room), permit(room)) else { return fail(Rcode::SERVFAIL) };
-                let (answer, answered) = oneshot::channel();
-                let job =
-                    Job { right: right.clone(), zone: zone.apex().clone(), operations, answer, _permits: [one, other] };
+                let (mut job, answered) = Job::new(right.clone(), zone.apex().clone(), operations);
+                job.permits = vec![one, other];
                 if self.jobs.try_send(job).is_err() {
                     return fail(Rcode::SERVFAIL);
                 }
@@ -185,7 +193,7 @@ impl Updates {
                     rcode
                 });
                 let pending: Pending = rcode.boxed().shared();
-                recent.add(seen, pending.clone());
+                recent.add(fingerprint, pending.clone());
                 pending
             }
         };

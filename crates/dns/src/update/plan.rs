@@ -1,4 +1,4 @@
-//! What an UPDATE request asks for, compared with one version of the zone: the prerequisites (RFC 2136 §3.2), the prescan of the
+//! The plan of an UPDATE request for one version of the zone: the prerequisites (RFC 2136 §3.2), the prescan of the
 //! updates (§3.4.1), and the changes of TXT records that follow. Pure.
 
 use super::request::{Record, Request};
@@ -6,6 +6,7 @@ use crate::wire::header::Rcode;
 use crate::wire::rdata::validate;
 use crate::wire::{Class, Name, RecordType};
 use crate::zone::lookup::{NameMatch, place};
+use crate::zone::node::Node;
 use crate::zone::qname::Qname;
 use crate::zone::rrset::Ttl;
 use crate::zone::{Rrset, Zone};
@@ -30,7 +31,7 @@ impl Operation {
     }
 }
 
-/// Returns the changes that a request for this zone asks for.
+/// Returns the changes that a request for this zone requests.
 ///
 /// # Errors
 ///
@@ -54,15 +55,14 @@ fn check_prerequisites(records: &[Record], zone: &Zone) -> Result<(), Rcode> {
         if *ttl != 0 {
             return Err(Rcode::FORMERR);
         }
-        check_in_zone(owner, zone)?;
-        // §2.4.4: "[...] this prerequisite IS NOT satisfied by empty nonterminals."
-        let rrsets = || zone.owner(owner);
-        let has_type = || rrsets().iter().any(|rrset| rrset.rtype == *rtype);
+        let node = node_of(owner, zone)?;
+        let is_in_use = || node.is_some_and(|node| node.rrsets().next().is_some());
+        let has_type = || node.and_then(|node| node.get(*rtype)).is_some_and(|records| records.count() > 0);
         let (is_met, otherwise) = match (*class, *rtype) {
             (Class::ANY | Class::NONE, _) if !rdata.is_empty() => return Err(Rcode::FORMERR),
-            (Class::ANY, RecordType::ANY) => (!rrsets().is_empty(), Rcode::NXDOMAIN),
+            (Class::ANY, RecordType::ANY) => (is_in_use(), Rcode::NXDOMAIN),
             (Class::ANY, _) => (has_type(), Rcode::NXRRSET),
-            (Class::NONE, RecordType::ANY) => (rrsets().is_empty(), Rcode::YXDOMAIN),
+            (Class::NONE, RecordType::ANY) => (!is_in_use(), Rcode::YXDOMAIN),
             (Class::NONE, _) => (!has_type(), Rcode::YXRRSET),
             (Class::IN, rtype) if !rtype.is_meta() && validate(rtype, rdata).is_ok() => {
                 match expected.iter_mut().find(|(name, rrset)| *name == owner && rrset.rtype == rtype) {
@@ -93,7 +93,7 @@ fn check_prerequisites(records: &[Record], zone: &Zone) -> Result<(), Rcode> {
 /// Checks the form of an update (§3.4.1.3).
 fn prescan(record: &Record, zone: &Zone) -> Result<(), Rcode> {
     let Record { owner, rtype, class, ttl, rdata } = record;
-    check_in_zone(owner, zone)?;
+    node_of(owner, zone)?;
     let is_record = !rtype.is_meta() && validate(*rtype, rdata).is_ok();
     let is_well_formed = match *class {
         Class::IN => is_record,
@@ -104,16 +104,23 @@ fn prescan(record: &Record, zone: &Zone) -> Result<(), Rcode> {
     if is_well_formed { Ok(()) } else { Err(Rcode::FORMERR) }
 }
 
-/// Checks that a name is in the zone, and not below one of its cuts: such names are in another zone (§3.1.2, §3.4.1.3).
-fn check_in_zone(owner: &Name, zone: &Zone) -> Result<(), Rcode> {
+/// Returns the node with the records of a name; `None` if it has none. §2.4.4: "[...] this prerequisite IS NOT satisfied by empty
+/// nonterminals", and neither by wildcards.
+///
+/// # Errors
+///
+/// NOTZONE if the name is not in the zone (§3.1.2, §3.4.1.3): names below a cut are in another one.
+fn node_of<'z>(owner: &Name, zone: &'z Zone) -> Result<Option<Node<'z>>, Rcode> {
     if !owner.is_at_or_below(zone.apex()) {
         return Err(Rcode::NOTZONE);
     }
-    match place(zone, &Qname::of(owner.as_wire())) {
-        Some(NameMatch::Cut(cut)) if cut.above > 0 => Err(Rcode::NOTZONE),
-        Some(_) => Ok(()),
-        None => Err(Rcode::SERVFAIL),
-    }
+    let node = match place(zone, &Qname::of(owner.as_wire())).ok_or(Rcode::SERVFAIL)? {
+        NameMatch::Found(found) if found.synthesised == 0 => found.node,
+        NameMatch::Cut(cut) if cut.above == 0 => cut.node,
+        NameMatch::Cut(_) => return Err(Rcode::NOTZONE),
+        NameMatch::Found(_) | NameMatch::Dname(_) | NameMatch::Missing(_) => return Ok(None),
+    };
+    Ok(Some(node).filter(|node| !node.is_empty_non_terminal()))
 }
 
 /// Returns the change of an update that has passed the prescan. The name of a challenge has only TXT records, so all of its records are

@@ -18,8 +18,8 @@ const REPEAT_SECONDS: u64 = 30;
 
 /// The properties by which a repeated request is recognized.
 #[derive(Debug)]
-pub struct Seen {
-    /// The signature. It includes the time, so that a request with the same one is a copy, whoever sends it.
+pub struct Fingerprint {
+    /// The signature. It includes the time, so a request with the same one is a copy, also from another client.
     pub mac: Box<[u8]>,
     /// A digest of the client's address and the message without its signature. The message includes the identifier.
     pub message: [u8; 32],
@@ -29,12 +29,12 @@ pub struct Seen {
 
 /// The recent requests.
 #[derive(Default)]
-pub struct Recent(VecDeque<(Seen, Pending)>);
+pub struct Recent(VecDeque<(Fingerprint, Pending)>);
 
 impl Recent {
     /// Returns the answer of the request that this one repeats.
-    pub fn find(&self, request: &Seen) -> Option<Pending> {
-        let is_same = |first: &Seen| {
+    pub fn find(&self, request: &Fingerprint) -> Option<Pending> {
+        let is_same = |first: &Fingerprint| {
             let is_retry = first.message == request.message && request.at.abs_diff(first.at) <= REPEAT_SECONDS;
             is_retry || first.mac == request.mac
         };
@@ -42,7 +42,7 @@ impl Recent {
     }
 
     /// Keeps a request that repeats none.
-    pub fn add(&mut self, request: Seen, pending: Pending) {
+    pub fn add(&mut self, request: Fingerprint, pending: Pending) {
         if self.0.len() == KEPT_MAX {
             self.0.pop_front();
         }
@@ -59,24 +59,24 @@ mod tests {
     #[test]
     fn copies_and_retries_are_found() {
         let pending = |rcode| std::future::ready(rcode).boxed().shared();
-        let seen = |mac: &[u8], message: u8, at| Seen { mac: mac.into(), message: [message; 32], at };
+        let fingerprint = |mac: &[u8], message: u8, at| Fingerprint { mac: mac.into(), message: [message; 32], at };
         let mut recent = Recent::default();
-        recent.add(seen(b"one", 1, 1_000), pending(Rcode::NOERROR));
+        recent.add(fingerprint(b"one", 1, 1_000), pending(Rcode::NOERROR));
         for (request, expected) in [
             // A copy from elsewhere, at any time.
-            (seen(b"one", 9, 9_000), true),
+            (fingerprint(b"one", 9, 9_000), true),
             // A retry, signed again.
-            (seen(b"two", 1, 1_030), true),
-            (seen(b"two", 1, 1_031), false),
-            (seen(b"two", 2, 1_000), false),
+            (fingerprint(b"two", 1, 1_030), true),
+            (fingerprint(b"two", 1, 1_031), false),
+            (fingerprint(b"two", 2, 1_000), false),
         ] {
             let found = recent.find(&request).and_then(|pending| pending.now_or_never());
             assert_eq!(found, expected.then_some(Rcode::NOERROR), "{request:?}");
         }
         for number in 0..KEPT_MAX {
-            recent.add(seen(&number.to_be_bytes(), 3, 0), pending(Rcode::SERVFAIL));
+            recent.add(fingerprint(&number.to_be_bytes(), 3, 0), pending(Rcode::SERVFAIL));
         }
         assert_eq!(recent.0.len(), KEPT_MAX);
-        assert!(recent.find(&seen(b"one", 1, 1_000)).is_none(), "displaced");
+        assert!(recent.find(&fingerprint(b"one", 1, 1_000)).is_none(), "displaced");
     }
 }

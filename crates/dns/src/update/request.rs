@@ -15,6 +15,9 @@ use crate::zone::rrset::Rdata;
 /// such as certbot sends all its values so far.
 pub const RECORDS_MAX: usize = 1_000;
 
+/// The maximum number of prerequisites. ACME clients send none, and each can cost the comparison of an RRset.
+const PREREQUISITES_MAX: u16 = 64;
+
 /// A request to change a zone, well-formed, and not compared with the zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
@@ -30,12 +33,12 @@ pub struct Request {
     pub updates: Vec<Record>,
 }
 
-/// A record of the prerequisite or the update section. Its class says what it means (§2.4, §2.5).
+/// A record of the prerequisite or the update section. Its class selects its meaning (§2.4, §2.5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The owner, in the case of the message.
     pub owner: Name,
-    /// The type; ANY stands for all of them.
+    /// The type; ANY means all of them.
     pub rtype: RecordType,
     /// The class: that of the zone, ANY or NONE.
     pub class: Class,
@@ -51,7 +54,7 @@ impl Request {
     /// # Errors
     ///
     /// FORMERR if it is malformed (§3.1.1: the zone section has one entry, of type SOA), and REFUSED if it has more than
-    /// [`RECORDS_MAX`] records.
+    /// [`RECORDS_MAX`] records, or more than 64 prerequisites.
     pub fn read(message: &[u8]) -> Result<Request, Rcode> {
         let header = Header::read(message).ok_or(Rcode::FORMERR)?;
         if header.opcode() != Opcode::UPDATE || header.is_response() || header.questions != 1 {
@@ -60,7 +63,8 @@ impl Request {
         let question = Question::read(message).filter(|question| question.qtype == RecordType::SOA);
         let question = question.ok_or(Rcode::FORMERR)?;
         let zone = Name::from_wire(question.name(message)).map_err(|_| Rcode::FORMERR)?;
-        if usize::from(header.answers) + usize::from(header.authorities) > RECORDS_MAX {
+        let records = usize::from(header.answers) + usize::from(header.authorities);
+        if records > RECORDS_MAX || header.answers > PREREQUISITES_MAX {
             return Err(Rcode::REFUSED);
         }
         let mut at = question.end();
@@ -98,7 +102,7 @@ impl Request {
 struct Head {
     /// The end of the owner, which begins where the record does.
     owner_end: usize,
-    /// Where the data begin and end.
+    /// The positions of the data.
     start: usize,
     end: usize,
 }
@@ -129,7 +133,7 @@ fn read_record(message: &[u8], at: &mut usize) -> Option<Record> {
     let rtype = RecordType(u16::from_be_bytes([type_high, type_low]));
     let class = Class(u16::from_be_bytes([class_high, class_low]));
     let ttl = u32::from_be_bytes(ttl);
-    // Without data, a record is about an RRset, whatever its type.
+    // Without data, a record of any type is about an RRset.
     let rdata = if start == end { Rdata::default() } else { expanded(message, rtype, start, end)?.into() };
     *at = end;
     Some(Record { owner, rtype, class, ttl, rdata })

@@ -11,6 +11,8 @@ pub const FLAG_QR: u16 = 0x8000;
 pub const FLAG_AA: u16 = 0x0400;
 /// TC: the message is truncated.
 pub const FLAG_TC: u16 = 0x0200;
+/// The opcode, four bits; copied into the response.
+pub const FLAGS_OPCODE: u16 = 0x7800;
 /// RD: recursion is desired; copied into the response.
 pub const FLAG_RD: u16 = 0x0100;
 /// CD: checking is disabled; copied into the response (RFC 4035 §3.1.6).

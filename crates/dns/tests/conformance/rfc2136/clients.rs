@@ -1,4 +1,4 @@
-//! What ACME clients send: their messages, recorded without the signature, and their search for the zone.
+//! The messages of ACME clients, recorded without the signature, and their search for the zone.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const OWNER: &str = "0f5f61636d652d6368616c6c656e67650161017a047465737400";
 const SHORT: &str = "0f5f61636d652d6368616c6c656e67650161c00c";
 const VALUE: &str = "00020176";
 
-/// Each record as in the message, and what it asks for.
+/// Each message, and its meaning.
 #[test]
 fn messages_of_clients() {
     let add = |owner: &str, ttl: &str| format!("{owner}00100001{ttl}{VALUE}");
@@ -48,7 +48,7 @@ fn messages_of_clients() {
     }
 }
 
-/// Clients ask for the SOA record of the name and of each parent, with and without a signature and RD, until an answer has it. An
+/// Clients query the SOA record of the name and of each parent, with and without a signature and RD, until an answer has it. An
 /// error ends their search, and certbot ignores an answer without AA.
 #[test]
 fn the_zone_of_a_challenge_is_found() {
@@ -81,7 +81,8 @@ fn the_zone_of_a_challenge_is_found() {
             signed.resize(plain.len() + signer.octets(), 0);
             signer.sign(&mut signed, plain.len(), stage.peer.now).expect("there is room");
             for (message, is_signed) in [(&plain, false), (&signed, true)] {
-                let response = stage.respond_to(message, &stage.peer, &stage.settings, &stage.stats).expect("a response");
+                let response =
+                    stage.respond_to(message, &stage.peer, &stage.settings, &stage.stats).expect("a response");
                 well_formed(message, &response);
                 let lines = lines(&response);
                 let expected = if more == " rd" { format!("{head} rd") } else { head.to_owned() };
@@ -90,6 +91,9 @@ fn the_zone_of_a_challenge_is_found() {
             }
         }
     }
-    // The alias itself has a CNAME: clients go on with its parent.
-    stage.check("app.routes.v3.test. SOA", "NOERROR aa\nan app.routes.v3.test. CNAME app.shard1.v3.test.\nns shard1.v3.test. SOA");
+    // The alias itself has a CNAME: clients continue with its parent.
+    stage.check(
+        "app.routes.v3.test. SOA",
+        "NOERROR aa\nan app.routes.v3.test. CNAME app.shard1.v3.test.\nns shard1.v3.test. SOA",
+    );
 }

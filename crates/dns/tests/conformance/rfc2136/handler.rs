@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use parking_lot::Mutex;
 use signpost_dns::nameserver::hand_off::{Answer, HandOff, refuse};
+use signpost_dns::nameserver::signed::Signed;
 use signpost_dns::nameserver::{Context, Outcome, Response, respond, signed};
 use signpost_dns::tsig::{Key, Keys, Signer};
 use signpost_dns::update::{Counts, Job, Right, Updates};
@@ -50,8 +51,9 @@ impl Server {
             outcome => (outcome, None),
         };
         let Outcome::HandOff(kind) = outcome else { return Some(Answer::One(response.octets().to_vec())) };
-        let message = signed.as_ref().map_or(message, |signed| signed.query());
-        let request = HandOff::of(kind, message, peer, &context, signed.as_ref()).expect("it has a question");
+        let message = signed.as_ref().map_or(message, Signed::query);
+        let request = HandOff::of(kind, message, peer, &context, signed.as_ref().map(Signed::signature))
+            .expect("it has a question");
         self.updates.answer(&request).or_else(|| {
             let outcome = refuse(&context, peer, &response);
             (outcome == Outcome::Reply).then(|| Answer::One(response.octets().to_vec()))
@@ -63,6 +65,8 @@ impl Server {
         match self.send(message).expect("an answer") {
             Answer::One(response) => {
                 well_formed(message, &response);
+                // §3.8: QR, and the opcode of the request.
+                assert_eq!(response[2] & 0xf8, message[2] & 0x78 | 0x80);
                 lines(&response).join(" ")
             }
             Answer::Later(_) => "later".to_owned(),

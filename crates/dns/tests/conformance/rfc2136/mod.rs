@@ -71,7 +71,7 @@ fn check_all(cases: &[(&str, &str)]) {
 #[test]
 fn section_3_2_prerequisites() {
     check_all(&[
-        // §2.4.1: the RRset exists, whatever its data.
+        // §2.4.1: the RRset exists, with any data.
         ("if ANY a.z.test. A", ""),
         ("if ANY A.Z.test. txt", ""),
         ("if ANY a.z.test. MX", "NXRRSET"),
@@ -175,7 +175,7 @@ fn section_3_1_the_zone() {
     }
 }
 
-/// §2: a message as an independent encoder writes it, and what is written is read back.
+/// §2: a message as an independent encoder writes it, and a message that is written and read back.
 #[test]
 fn section_2_the_message() {
     use hickory_proto::op::{Message, MessageType, OpCode, Query, UpdateMessage as _};
@@ -236,5 +236,9 @@ fn section_3_1_1_the_zone_section() {
         assert_eq!(Request::read(&message).expect_err(why).to_string(), "FORMERR", "{why}");
     }
     let many = Request { updates: vec![request("ANY a.z.test. TXT").updates[0].clone(); 1_001], ..request("") };
-    assert_eq!(Request::read(&many.to_octets().expect("64 KiB are enough")).expect_err("many").to_string(), "REFUSED");
+    let prerequisites = vec![request("ANY a.z.test. TXT").updates[0].clone(); 65];
+    for many in [many, Request { prerequisites, ..request("") }] {
+        let message = many.to_octets().expect("64 KiB are enough");
+        assert_eq!(Request::read(&message).expect_err("many").to_string(), "REFUSED");
+    }
 }
