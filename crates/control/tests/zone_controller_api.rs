@@ -477,6 +477,7 @@ async fn an_update_becomes_a_record_that_is_served() {
     assert_eq!((requests.send("default", add("a")).await.as_str(), values(&server).as_str()), ("NOERROR", "a"));
     let replace = [vec![Operation::DeleteAll(name(CHALLENGE))], add("b")].concat();
     assert_eq!((requests.send("default", replace).await.as_str(), values(&server).as_str()), ("NOERROR", "ab"));
+    assert_eq!(server.status.state().counters.provisional, 0, "the ledger allocates the serials");
     // The name keeps the wildcard's address.
     let host = "default-app.shard1.v3.example.";
     assert_eq!(server.records("shard1.v3.example.", host, RecordType::A), Some(vec![1]));
