@@ -240,6 +240,10 @@ fn unusable(settings: &Settings) -> Vec<Error> {
             "the role dns has nothing to serve: give --zones or --kubeconfig, or add the role api",
         ),
         (
+            has(Role::Dns) && !settings.dns_follows_api() && !settings.dns.update.is_empty(),
+            "\"dns.update\" is set, but a process that only serves zone files has no Routes: remove it, or give --kubeconfig",
+        ),
+        (
             !settings.manifests.is_empty() && !has(Role::Api),
             "\"manifests\" are applied by the process with the role api: remove them here, or use kubectl apply",
         ),

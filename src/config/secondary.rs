@@ -1,5 +1,6 @@
-//! The tables `[[dns.transfer]]`, `[[dns.secondary]]`, `[[dns.catalog.group]]` and `[[dns.primary]]`: who may transfer zones, who is
-//! notified of their changes, the groups of a catalog, and the primary servers of zones.
+//! The tables `[[dns.transfer]]`, `[[dns.secondary]]`, `[[dns.catalog.group]]`, `[[dns.primary]]` and `[[dns.update]]`: who may transfer
+//! zones, who is notified of their changes, the groups of a catalog, the primary servers of zones, and who may change the TXT records of
+//! challenges.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -11,11 +12,14 @@ use super::value::server_address;
 use signpost_dns::nameserver::prefix::Prefix;
 use signpost_dns::transfer::catalog::{CATALOG_OCTETS_MAX, Group};
 use signpost_dns::transfer::{Rule, ZonePattern};
+use signpost_dns::update::Right;
 use signpost_dns::wire::Name;
+use signpost_types::names::is_host_label;
 
 /// An example of each, for error messages.
 pub(super) const TRANSFER_EXAMPLE: &str = "{ network = \"192.0.2.0/24\", key = \"transfer.example\" }";
 pub(super) const SECONDARY_EXAMPLE: &str = "{ address = \"192.0.2.53\", key = \"transfer.example\" }";
+pub(super) const UPDATE_EXAMPLE: &str = "{ key = \"acme.team-a\", namespace = \"team-a\" }";
 
 pub(super) const GROUP_EXAMPLE: &str = "{ name = \"shards\", zone = \"*.apps.example.com\" }";
 
@@ -133,6 +137,18 @@ pub(super) fn primary(text: &str) -> Result<Primary, String> {
     Ok(Primary { zones, address, key: pairs.all("key", name)?.pop(), tls, ca })
 }
 
+/// Reads a right to change the records of a namespace's challenges.
+pub(super) fn update(text: &str) -> Result<Right, String> {
+    let pairs = Pairs::read(text, &["key", "namespace"], &[])?;
+    let missing = |key: &str, value: &str| format!("{key} is missing; set {key}={value}");
+    let [key] = &pairs.all("key", name)?[..] else { return Err(missing("key", "NAME")) };
+    let namespace = pairs.one("namespace").ok_or_else(|| missing("namespace", "NAMESPACE"))?;
+    if !is_host_label(namespace) {
+        return Err(format!("namespace \"{namespace}\" is not the name of a namespace"));
+    }
+    Ok(Right { key: key.clone(), holder: namespace.into() })
+}
+
 fn name(text: &str) -> Result<Name, String> {
     Name::parse(text.as_bytes(), &Name::root()).map_err(|error| error.to_string())
 }
@@ -206,6 +222,17 @@ mod tests {
             ("key", "\"key\" must be KEY=VALUE"),
         ] {
             let error = transfer(text).expect_err(text);
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+        let right = update("key=Acme.example,namespace=team-a").expect("valid");
+        assert_eq!((right.key, &*right.holder), (name("acme.example."), "team-a"));
+        for (text, expected) in [
+            ("namespace=a", "key is missing"),
+            ("key=a", "namespace is missing"),
+            ("key=a,key=b,namespace=a", "key is set twice"),
+            ("key=a,namespace=A.b", "namespace \"A.b\" is not the name of a namespace"),
+        ] {
+            let error = update(text).expect_err(text);
             assert!(error.starts_with(expected), "{text}: {error}");
         }
         for (text, expected) in [

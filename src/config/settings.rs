@@ -27,6 +27,7 @@ use signpost_dns::nameserver::settings::NSID_OCTETS_MAX;
 use signpost_dns::transfer::Rule;
 use signpost_dns::transfer::catalog::Group;
 use signpost_dns::transport::https::request::TemplatePath;
+use signpost_dns::update::Right;
 use signpost_dns::wire;
 use signpost_dns::zone::counter_slots::NUMBERS_MAX;
 use signpost_dns::zone::policy::{ZonePattern, ZonePolicy};
@@ -45,6 +46,8 @@ const COOKIE_SECRETS_MAX: usize = 4;
 const EXEMPT_MAX: usize = 256;
 /// Each new zone is compared with all apexes that have no counter yet.
 const ZONE_POLICIES_MAX: usize = 1_000;
+/// Each update is compared with all of them.
+const UPDATES_MAX: usize = 1_000;
 /// Each request for a transfer is compared with all of them.
 const TRANSFERS_MAX: usize = 1_000;
 /// Each of them is notified of each change.
@@ -206,6 +209,11 @@ settings! {
         secondary: Vec<Secondary> =
             table(&[], secondary::SECONDARY_EXAMPLE, secondary::secondary).list().at_most(SECONDARIES_MAX)
                 .unless(|a, b| a == b), unset("none");
+        /// A right of an ACME client to change the TXT records of challenges (RFC 2136); without any, UPDATE is not
+        /// implemented. Required: `key` (the name of a TSIG key) and `namespace` (the key can change `_acme-challenge` below the
+        /// names of its Routes). See docs/acme.md.
+        update: Vec<Right> = table(&[], secondary::UPDATE_EXAMPLE, secondary::update).list().at_most(UPDATES_MAX)
+            .unless(|a, b| a.key == b.key), unset("none"), reload;
         /// A primary server of zones that this name server copies, as a secondary server. Required: `zone` (the name of a
         /// zone; repeats) and `address`. Optional: `key` (the name of the TSIG key that signs the requests), `tls` (the name in the
         /// certificate of the server, for encrypted transfers) and `ca` (the CA certificates in PEM to trust for it instead of the

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -38,6 +38,7 @@ use signpost_dns::nameserver::Transport;
 use signpost_dns::transfer::Transfers;
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::transport::{self, Bound, Running};
+use signpost_dns::update::{Job, Updates};
 use signpost_dns::zone::policy::Policies;
 use signpost_dns::zone::publish::Publisher;
 use signpost_dns::zone::{Serial, ZoneDb};
@@ -113,6 +114,9 @@ pub fn platform_settings(settings: &Settings, listened: &[SocketAddr]) -> Result
 pub struct Loaded {
     zones: Arc<Publisher>,
     secondaries: Secondaries,
+    updates: Arc<Updates>,
+    /// The changes that clients of the name server request.
+    jobs: mpsc::Receiver<Job>,
     engine: Arc<Engine>,
     here: String,
     listening: JoinHandle<std::io::Result<Running>>,
@@ -144,6 +148,7 @@ pub struct Dns {
     reload: Option<Reloader>,
     engine: Arc<Engine>,
     transfers: Arc<Transfers>,
+    updates: Arc<Updates>,
     query_log: QueryLog,
 }
 
@@ -176,7 +181,9 @@ impl Loaded {
         if let Some(platform) = &platform {
             reserved::reserve(&zones, &platform.settings, &[]);
         }
-        bound.set_handler(secondaries.requests());
+        let (requests, jobs) = secondaries.requests(settings);
+        let updates = requests.updates.clone();
+        bound.set_handler(requests);
         tasks.spawn("NOTIFY", secondaries::notify(secondaries.notifier.clone(), tasks.stop_token()));
         let here = here(settings, &bound.addresses());
         let (loading, loaded) = oneshot::channel();
@@ -210,7 +217,7 @@ impl Loaded {
                 Some(LoadedPlatform::load(platform, settings, threshold, &zones, loading, admin).await?)
             }
         };
-        Ok(Loaded { zones, secondaries, engine, here, listening, files, files_check, platform })
+        Ok(Loaded { zones, secondaries, updates, jobs, engine, here, listening, files, files_check, platform })
     }
 
     /// Follows the API in `tasks` if there is one to follow, and returns when the name server answers.
@@ -223,13 +230,14 @@ impl Loaded {
         admin: &Admin,
         informers: &mut Vec<(&'static str, HealthProbe)>,
     ) -> Result<Dns, Error> {
-        let Loaded { zones, secondaries, engine, here, listening, files, files_check, platform } = self;
+        let Loaded { zones, secondaries, updates, jobs, engine, here, listening, files, files_check, platform } = self;
         let db = zones.db().clone();
         let followed = platform.as_ref().map(|platform| (platform.settings.clone(), platform.status.clone()));
         if let (Some(platform), Some(follow)) = (platform, follow) {
-            let LoadedPlatform { zones, status, .. } = platform;
+            let LoadedPlatform { settings, zones, status } = platform;
             let (engine, stale_after) = (engine.clone(), runtime_settings.stale_after.subscribe());
-            let following = Following { follow, here, zones, status, engine, stale_after };
+            let updates = (jobs, settings, db.clone());
+            let following = Following { follow, here, zones, updates, status, engine, stale_after };
             following.start(tasks, admin, informers);
         }
         let mut running = listening.await.expect("opening the listeners does not panic").map_err(Error::Workers)?;
@@ -267,6 +275,7 @@ impl Loaded {
             status,
             unrouted,
             transfers: transfers.clone(),
+            updates: updates.clone(),
             notifier,
             copied,
         };
@@ -275,7 +284,7 @@ impl Loaded {
             check.ready();
         }
         admin.metrics.write_with(move |page| metrics.write(page));
-        Ok(Dns { running, reload, engine, transfers, query_log })
+        Ok(Dns { running, reload, engine, transfers, updates, query_log })
     }
 
     /// Returns the zones that it serves.
@@ -310,8 +319,11 @@ impl Dns {
             Ok(keys) => {
                 self.engine.set_keys(keys);
                 self.transfers.set_rules(settings.dns.transfer.clone());
+                self.updates.set_rights(settings.dns.update.clone());
             }
-            Err(error) => tracing::error!("the keys and the rights to transfer zones stay unchanged: {error}"),
+            Err(error) => tracing::error!(
+                "the keys, and the rights to transfer zones and change challenges, stay unchanged: {error}"
+            ),
         }
     }
 

@@ -18,6 +18,7 @@ use signpost_dns::notify::Notifier;
 use signpost_dns::secondary::{self, Secondary};
 use signpost_dns::transfer::{self, Transfers};
 use signpost_dns::transport::{Running, Totals, durations};
+use signpost_dns::update::{self, Updates};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Serial, ZoneDb};
 use signpost_runtime::telemetry::page::{Histogram, Page, Rows};
@@ -34,6 +35,7 @@ pub struct DnsMetrics {
     /// The counts of names without a Route.
     pub unrouted: Option<Arc<Unrouted>>,
     pub transfers: Arc<Transfers>,
+    pub updates: Arc<Updates>,
     pub notifier: Arc<Notifier>,
     /// The zones from primary servers.
     pub copied: Option<Arc<Secondary>>,
@@ -73,6 +75,7 @@ impl DnsMetrics {
             page.count("zone_file_reads", help, files.reloads)?;
         }
         transfers(page, &self.transfers)?;
+        updates(page, &self.updates)?;
         notified(page, &self.notifier)?;
         self.copied.as_ref().map_or(Ok(()), |copied| of_primaries(page, copied))?;
         self.status.as_ref().map_or(Ok(()), |status| synced(page, status))
@@ -84,6 +87,21 @@ fn transfers(page: &mut Page<'_>, transfers: &Transfers) -> fmt::Result {
     let kinds =
         [("full", full), ("incremental", incremental), ("current", current), ("refused", refused), ("failed", failed)];
     page.counts("dns_transfers", "Answers to requests for zone transfers, by kind", "kind", kinds)
+}
+
+fn updates(page: &mut Page<'_>, updates: &Updates) -> fmt::Result {
+    let update::Counts { applied, repeated, refused, not_authoritative, malformed, prerequisite, failed } =
+        updates.counts();
+    let results = [
+        ("applied", applied),
+        ("repeated", repeated),
+        ("refused", refused),
+        ("not_authoritative", not_authoritative),
+        ("malformed", malformed),
+        ("prerequisite", prerequisite),
+        ("failed", failed),
+    ];
+    page.counts("dns_updates", "Requests to change challenges (UPDATE), by result", "result", results)
 }
 
 /// Writes the state of each secondary server. A server has many zones, so zones are counted.

@@ -94,6 +94,7 @@ impl Origin {
             rate_limit: (limit.per_second > 0).then_some(limit),
             keys: self.keys.clone(),
             catalog: settings.dns_catalog.name.clone(),
+            updates: !settings.dns.update.is_empty(),
         }
     }
 

@@ -13,7 +13,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::dns_metrics::holds;
@@ -43,6 +43,7 @@ use signpost_control::name_server;
 use signpost_control::name_server::denials::SILENCE_LONGEST;
 use signpost_control::name_server::files::static_zones::{self, Counts, Reloader, StaticZones};
 use signpost_control::name_server::objects::Objects;
+use signpost_control::name_server::permission::Permissions;
 use signpost_control::name_server::status::Status;
 use signpost_control::observe::hosts::HostCheck;
 use signpost_control::observe::ownership::OwnershipCheck;
@@ -56,7 +57,10 @@ use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::{self, Scheduler};
 use signpost_control::sources;
+use signpost_control::updates::Updates;
 use signpost_control::world::World;
+use signpost_dns::update::Job;
+use signpost_dns::zone::ZoneDb;
 use signpost_dns::zone::publish::Publisher;
 use signpost_types::v1alpha1::zone::ZonePlatform;
 
@@ -393,6 +397,8 @@ pub struct Following {
     /// The location of the process for operators.
     pub here: String,
     pub zones: name_server::Started,
+    /// The changes that clients request, the platform's zones, and the served ones.
+    pub updates: (mpsc::Receiver<Job>, Arc<compiler::Settings>, Arc<ZoneDb>),
     pub status: Arc<Status>,
     pub engine: Arc<Engine>,
     pub stale_after: watch::Receiver<Option<Duration>>,
@@ -401,7 +407,8 @@ pub struct Following {
 impl Following {
     /// Starts the loops in `tasks`, and adds their informers.
     pub fn start(self, tasks: &mut Tasks, admin: &Admin, informers: &mut Vec<(&'static str, HealthProbe)>) {
-        let Following { follow: Follow { client, world, instance }, here, zones, status, engine, stale_after } = self;
+        let Following { follow: Follow { client, world, instance }, here, zones, updates, status, engine, stale_after } =
+            self;
         let holder = Holder::name_server(instance, Some(here));
         let reporter = Reporter::new(client.clone(), &world.holds, holder, status.losses().clone());
         let objects = Objects::read(&world);
@@ -410,6 +417,11 @@ impl Following {
         let (check, stop) = (admin.health.add("dns", "zones", UNHEARD), tasks.stop_token());
         tasks.spawn("staleness", mark_stale(engine, status.clone(), probes.clone(), stale_after, stop.clone()));
         tasks.spawn("deletion holds", reporter.run(stop.clone()));
+        let (jobs, settings, db) = updates;
+        let (permissions, questions) = Permissions::new();
+        let updates = Updates::new(client.clone(), &objects, settings, db, permissions);
+        tasks.spawn("updates of challenges", updates.run(jobs, stop.clone()));
+        let zones = zones.answering(questions);
         tasks.spawn("readiness of zones", check.follow(move || missing_zones(&status, &probes), stop.clone()));
         tasks.spawn_fallible("zones", async move {
             name_server::run(client, objects, zones, stop).await.inspect_err(|error| tracing::error!("{error}"))

@@ -1,10 +1,11 @@
-//! Zone transfers: the keys of the configuration's key files, the rights to transfer zones, the notifications, and the zones from
-//! primary servers.
+//! Signed requests of other programs: the keys of the configuration's key files, the rights to transfer zones and to change challenges, the
+//! notifications, and the zones from primary servers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
@@ -17,6 +18,7 @@ use signpost_dns::transfer::Transfers;
 use signpost_dns::transfer::catalog::Catalog;
 use signpost_dns::tsig::Keys;
 use signpost_dns::tsig::keys;
+use signpost_dns::update::{Job, Updates};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::publish::Publisher;
 use signpost_runtime::trust;
@@ -41,10 +43,11 @@ pub struct Secondaries {
     pub copied: Option<Arc<Secondary>>,
 }
 
-/// Answers the requests about transfers.
+/// Answers the requests about transfers, and those to change challenges.
 pub struct Requests {
     transfers: Arc<Transfers>,
     copied: Option<Arc<Secondary>>,
+    pub updates: Arc<Updates>,
 }
 
 impl Handler for Requests {
@@ -52,7 +55,7 @@ impl Handler for Requests {
         match request.kind {
             HandOffKind::Transfer => self.transfers.answer(request),
             HandOffKind::Notify => self.copied.as_ref()?.answer(request),
-            HandOffKind::Update => None,
+            HandOffKind::Update => self.updates.answer(request),
         }
     }
 }
@@ -85,9 +88,11 @@ impl Secondaries {
         Ok((Secondaries { transfers, notifier, catalog, copied }, keys))
     }
 
-    /// Returns the handler of requests.
-    pub fn requests(&self) -> Arc<Requests> {
-        Arc::new(Requests { transfers: self.transfers.clone(), copied: self.copied.clone() })
+    /// Returns the handler of requests, with the rights to change challenges, and the receiver of these changes.
+    pub fn requests(&self, settings: &Settings) -> (Arc<Requests>, mpsc::Receiver<Job>) {
+        let (updates, jobs) = Updates::new(settings.dns.update.clone());
+        let (transfers, copied) = (self.transfers.clone(), self.copied.clone());
+        (Arc::new(Requests { transfers, copied, updates }), jobs)
     }
 }
 
@@ -191,7 +196,8 @@ pub fn load_keys(settings: &Settings) -> Result<Option<Arc<Keys>>, KeysError> {
     let of_rules = settings.dns.transfer.iter().flat_map(|rule| &rule.keys);
     let of_secondaries = settings.dns.secondary.iter().filter_map(|server| server.key.as_ref());
     let of_primaries = settings.dns.primary.iter().filter_map(|server| server.key.as_ref());
-    if let Some(name) = of_rules.chain(of_secondaries).chain(of_primaries).find(missing) {
+    let of_updates = settings.dns.update.iter().map(|right| &right.key);
+    if let Some(name) = of_rules.chain(of_secondaries).chain(of_primaries).chain(of_updates).find(missing) {
         return Err(KeysError(format!("key {name} is in no key file; add it, or correct the name (dns.tsig-keys)")));
     }
     Ok((!keys.is_empty()).then(|| Arc::new(keys)))

@@ -34,6 +34,8 @@ pub mod ledger;
 
 pub mod name_server;
 
+pub mod updates;
+
 pub mod compiler;
 
 pub mod dns_client;

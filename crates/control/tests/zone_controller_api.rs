@@ -10,15 +10,20 @@ use std::time::{Duration, Instant};
 
 use axum::response::IntoResponse as _;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 use signpost_api::identity::{Identity, USER_NAME_SERVER};
 use signpost_control::client;
 use signpost_control::deletion_hold::hold::{Held, HoldDecision};
 use signpost_control::deletion_hold::reporter::{Holder, Reporter};
 use signpost_control::name_server::files::static_zones::{self, StaticZones};
+use signpost_dns::update::{Job, Operation, Right};
 use signpost_dns::wire::RecordType;
+use signpost_testing::name_server::{Reply, records};
+use signpost_types::v1alpha1::challenge_record::ChallengeRecord;
 use signpost_types::v1alpha1::deletion_hold::{Decision, DeletionHold, DeletionHoldKind};
+use signpost_types::v1alpha1::zone::ZonePlatform;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
@@ -409,4 +414,98 @@ async fn routers_that_no_name_leads_to_are_deleted_together() {
     assert_eq!(server.status.losses().held(), []);
     assert!(server.has_alias("app") && server.wildcard("shard8").is_some());
     server.stop().await;
+}
+
+/// The sender of changes that clients request, and what they expect.
+struct Requests(mpsc::Sender<Job>);
+
+impl Requests {
+    /// Requests changes of a name in the zone of `shard1`; returns the response code.
+    async fn send(&self, namespace: &str, operations: Vec<Operation>) -> String {
+        let right = Right { key: name(&format!("acme.{namespace}.")), holder: namespace.into() };
+        let (job, answered) = Job::new(right, name("shard1.v3.example."), operations);
+        self.0.send(job).await.expect("the loop runs");
+        answered.await.expect("an answer").to_string()
+    }
+}
+
+const CHALLENGE: &str = "_acme-challenge.default-app.shard1.v3.example.";
+
+fn add(value: &str) -> Vec<Operation> {
+    vec![Operation::Add(name(CHALLENGE), value.as_bytes().into())]
+}
+
+/// Starts a platform with a Route, which lists these name servers, and a name server.
+async fn with_route(asked: Vec<String>) -> (Platform, NameServer, Requests) {
+    let described = ZonePlatform {
+        name_servers: Vec::new(),
+        transports: Vec::new(),
+        https_path: None,
+        asked,
+        strategy: "round-robin".to_owned(),
+        webhook_fallback: None,
+        drain_rate: 1,
+        former_name_retention_seconds: 1,
+        name_quarantine_max: None,
+        reserved_labels: None,
+    };
+    let platform = Platform::start_as(Some(described)).await;
+    platform.create_router("shard1", &["192.0.2.1"]).await;
+    platform.bind("app", "shard1").await;
+    let (sender, jobs) = mpsc::channel(8);
+    let client = platform.client(USER_NAME_SERVER);
+    let server = NameServer::start_with_jobs(client, None, Arc::new(publisher()), jobs);
+    until("the alias is served", || server.db.is_ready() && server.has_alias("app")).await;
+    (platform, server, Requests(sender))
+}
+
+/// Returns the last octets of the values of the challenge.
+fn values(server: &NameServer) -> String {
+    let octets = server.records("shard1.v3.example.", CHALLENGE, RecordType::TXT).unwrap_or_default();
+    String::from_utf8(octets).expect("ASCII")
+}
+
+async fn record_count(platform: &Platform) -> usize {
+    let records = Api::<ChallengeRecord>::all(platform.admin());
+    records.list(&ListParams::default()).await.expect("listed").items.len()
+}
+
+/// An update is answered when the record is served; the key of another namespace changes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_update_becomes_a_record_that_is_served() {
+    let (platform, server, requests) = with_route(vec!["192.0.2.53:53".to_owned()]).await;
+    assert_eq!((requests.send("default", add("a")).await.as_str(), values(&server).as_str()), ("NOERROR", "a"));
+    let replace = [vec![Operation::DeleteAll(name(CHALLENGE))], add("b")].concat();
+    assert_eq!((requests.send("default", replace).await.as_str(), values(&server).as_str()), ("NOERROR", "ab"));
+    assert_eq!(server.status.state().counters.provisional, 0, "the ledger allocates the serials");
+    // The name keeps the wildcard's address.
+    let host = "default-app.shard1.v3.example.";
+    assert_eq!(server.records("shard1.v3.example.", host, RecordType::A), Some(vec![1]));
+    for operation in [
+        add("c").remove(0),
+        Operation::Delete(name(CHALLENGE), (*b"a").into()),
+        Operation::DeleteAll(name(CHALLENGE)),
+        Operation::Add(name("_acme-challenge.shard1.v3.example."), (*b"c").into()),
+    ] {
+        assert_eq!(requests.send("other", vec![operation]).await, "REFUSED");
+    }
+    for value in ["a", "b"] {
+        let delete = vec![Operation::Delete(name(CHALLENGE), value.as_bytes().into())];
+        assert_eq!(requests.send("default", delete).await, "NOERROR");
+    }
+    assert_eq!((record_count(&platform).await, values(&server).as_str()), (0, ""));
+}
+
+/// A listed name server without the change: the client gets SERVFAIL, and the change is undone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_update_that_a_name_server_lacks_is_undone() {
+    let reply = || vec![Reply::Records(records(&["TXT old"]))];
+    let other = signpost_testing::name_server::NameServer::answering(move |_, _| reply()).await;
+    let (platform, server, requests) = with_route(vec![other.address.to_string()]).await;
+    let begun = Instant::now();
+    assert_eq!(requests.send("default", add("a")).await, "SERVFAIL");
+    assert!(begun.elapsed() >= Duration::from_millis(1_500));
+    assert_eq!(record_count(&platform).await, 0);
+    until("the record is withdrawn", || values(&server).is_empty()).await;
+    assert_eq!(requests.send("default", add("old")).await, "NOERROR");
 }

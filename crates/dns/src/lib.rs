@@ -3,7 +3,7 @@
 //! A query takes this path: [`transport`] (`udp` or `stream`) → [`nameserver::respond`] → [`zone::lookup`] →
 //! `nameserver::answer` → back out. [`zone::db`] publishes zones to it without a lock.
 //!
-//! Layers, lowest first: [`wire`] and [`sys`]; [`tsig`] and [`zone`]; [`zonefile`]; [`nameserver`]; [`transfer`], [`notify`] and [`secondary`]; [`transport`]. `unsafe` is only in [`sys`].
+//! Layers, lowest first: [`wire`] and [`sys`]; [`tsig`] and [`zone`]; [`zonefile`]; [`nameserver`]; [`transfer`], [`notify`], [`secondary`] and [`update`]; [`transport`]. `unsafe` is only in [`sys`].
 
 #![warn(missing_docs)]
 
@@ -12,6 +12,7 @@ pub mod transport;
 pub mod notify;
 pub mod secondary;
 pub mod transfer;
+pub mod update;
 
 pub mod nameserver;
 

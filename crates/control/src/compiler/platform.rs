@@ -438,7 +438,7 @@ impl Platform {
     }
 
     /// Returns whether the namespace of a ChallengeRecord has the name that it is about.
-    fn permits(&self, challenge: &ChallengeInput) -> bool {
+    pub fn permits(&self, challenge: &ChallengeInput) -> bool {
         let is_theirs = |binding: &BindingInput| {
             binding.key.split_once('/').is_some_and(|(namespace, _)| namespace == &*challenge.namespace)
         };

@@ -113,6 +113,8 @@ pub async fn run(client: kube::Client, sources: Sources, feed: Arc<ZoneFeed>, st
     let mut inputs = Inputs::default();
     let routers = inputs.read(&world.routers, |this: &mut SerialAllocator, change| this.take(Event::Router(change)));
     let bindings = inputs.read(&world.bindings, |this, change| this.take(Event::Binding(change)));
+    // Nothing waits for their list: a cluster with older definitions lacks the kind.
+    inputs.read(&world.challenges, |this, change| this.take(Event::Challenge(change)));
     let zones = inputs.read(&world.zones, |this, change| this.take(Event::Zone(change)));
     let mut ledger = Ledger::new(&settings, base, feed, world.owners);
     ledger.change_from(former.and_then(|former| former.parse().ok()));

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use futures::FutureExt as _;
 use kube::Api;
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::denials::Denials;
@@ -31,6 +31,7 @@ use self::holds::{Holds, MayBeHeld};
 use self::last_known_good::StateError;
 use self::metrics::Publishing;
 use self::objects::{Objects, Reduced, each, each_object, put_all};
+use self::permission::Question;
 use self::platform_zones::Zones;
 use self::publisher::Publisher;
 use self::restore::Restored;
@@ -57,6 +58,8 @@ pub mod objects;
 pub mod holds;
 
 pub mod denials;
+
+pub mod permission;
 
 pub mod reserved;
 
@@ -121,6 +124,14 @@ pub struct Started {
     publisher: Publisher,
     holds: Holds,
     restored: Option<Zones>,
+    questions: Option<mpsc::Receiver<Question>>,
+}
+
+impl Started {
+    /// Makes the loop answer these questions.
+    pub fn answering(self, questions: mpsc::Receiver<Question>) -> Self {
+        Started { questions: Some(questions), ..self }
+    }
 }
 
 /// Serves the last-known-good state: neither the API nor its client is needed for that. An error means that the directory of the
@@ -160,9 +171,10 @@ pub async fn run(
     started: Started,
     stop: CancellationToken,
 ) -> Result<(), StateError> {
-    let Started { settings, domains, mut former_domains, denial_longest, mut publisher, holds, restored } = started;
+    let Started { settings, domains, mut former_domains, denial_longest, mut publisher, holds, restored, questions } =
+        started;
     let mut parents = Parents::default();
-    let mut sources = Sources::new(objects, settings, &publisher);
+    let mut sources = Sources::new(objects, settings, questions, &publisher);
     let denials = denial_longest.map(|longest| Denials::new(longest, tokio::time::Instant::now()));
     let mut log = DiagnosticLog::default();
     // The state from before a restart can lack the latest names.
@@ -255,6 +267,7 @@ fn restart(
             publisher,
             holds,
             restored: None,
+            questions: None,
         });
     };
     // After a change of the domain, the first one is that of the state.
@@ -284,7 +297,8 @@ fn restart(
     publisher.set_ready(&zones);
     let (routers, bindings) = zones.platform().counts();
     tracing::info!(routers, bindings, "serving the last-known-good state until the API is reachable");
-    Ok(Started { settings: own, domains, former_domains, denial_longest, publisher, holds, restored: Some(zones) })
+    let (restored, questions) = (Some(zones), None);
+    Ok(Started { settings: own, domains, former_domains, denial_longest, publisher, holds, restored, questions })
 }
 
 /// Collects all objects, and the versions of the ledger.
@@ -324,6 +338,7 @@ async fn gather(
 struct Sources {
     objects: Objects,
     settings: Arc<Settings>,
+    questions: Option<mpsc::Receiver<Question>>,
     files: watch::Receiver<()>,
     decisions: watch::Receiver<Arc<Decisions>>,
 }
@@ -333,20 +348,29 @@ enum Event {
     Object(objects::Event),
     Files,
     HoldDecision,
+    Question(Question),
 }
 
 impl Sources {
-    fn new(objects: Objects, settings: Arc<Settings>, publisher: &Publisher) -> Self {
+    fn new(
+        objects: Objects,
+        settings: Arc<Settings>,
+        questions: Option<mpsc::Receiver<Question>>,
+        publisher: &Publisher,
+    ) -> Self {
         let (files, decisions) = (reserved::file_changes(&publisher.zones), publisher.status.losses().decisions());
-        Sources { objects, settings, files, decisions }
+        Sources { objects, settings, questions, files, decisions }
     }
 
     /// Waits for the next event. Dropping the future loses nothing.
     async fn next(&mut self) -> Event {
+        let Sources { objects, questions, files, decisions, .. } = self;
+        let question = async { questions.as_mut()?.recv().await };
         tokio::select! {
-            event = self.objects.next() => Event::Object(event),
-            Ok(()) = self.files.changed() => Event::Files,
-            Ok(()) = self.decisions.changed() => Event::HoldDecision,
+            event = objects.next() => Event::Object(event),
+            Ok(()) = files.changed() => Event::Files,
+            Ok(()) = decisions.changed() => Event::HoldDecision,
+            Some(question) = question => Event::Question(question),
         }
     }
 }
@@ -476,6 +500,7 @@ impl Run {
             Event::Files => self.set_settings(),
             // All decisions are applied at the end of the batch.
             Event::HoldDecision => {}
+            Event::Question(question) => question.answer(self.zones.platform()),
         }
     }
 

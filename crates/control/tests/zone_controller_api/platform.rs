@@ -17,10 +17,13 @@ use signpost_apiserver::store::memory::Memory;
 use signpost_control::client;
 use signpost_control::compiler::Settings;
 use signpost_control::name_server::objects::Objects;
+use signpost_control::name_server::permission::Permissions;
 use signpost_control::name_server::reserved;
 use signpost_control::name_server::status::Status;
+use signpost_control::updates::Updates;
 use signpost_control::world::{self, World};
 use signpost_control::{ledger, name_server};
+use signpost_dns::update::Job;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::publish::Publisher;
 use signpost_dns::zone::{Serial, ZoneDb};
@@ -28,7 +31,8 @@ use signpost_types::v1alpha1::name_claim::NameClaim;
 use signpost_types::v1alpha1::route::Route;
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 use signpost_types::v1alpha1::router::Router;
-use tokio::sync::watch;
+use signpost_types::v1alpha1::zone::ZonePlatform;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -56,6 +60,11 @@ pub fn world(client: &Client) -> World {
 
 impl Platform {
     pub async fn start() -> Self {
+        Self::start_as(None).await
+    }
+
+    /// Starts it with these settings in the Zone of the domain.
+    pub async fn start_as(described: Option<ZonePlatform>) -> Self {
         let authenticator = Arc::new(Authenticator::new(Tokens::default()));
         let settings_api = server_settings(PlatformConfig::new("v3.example"), authenticator);
         let server = ApiServer::new(Arc::new(Memory::new()), settings_api);
@@ -65,7 +74,7 @@ impl Platform {
         server.ready().await;
         let platform = Platform { server, _stop: stop.clone().drop_guard() };
         let base = ledger::BaseSerial::None;
-        let description = tokio::sync::watch::channel(None).1;
+        let description = tokio::sync::watch::channel(described).1;
         let client = platform.client(USER_CONTROLLER);
         let sources = ledger::Sources { world: world(&client), settings: settings(), former: None, base, description };
         tokio::spawn(ledger::run(client, sources, Arc::default(), stop));
@@ -159,6 +168,16 @@ impl NameServer {
     }
 
     pub fn start_over(client: Client, state: Option<&Path>, zones: Arc<Publisher>) -> Self {
+        Self::start_with_jobs(client, state, zones, mpsc::channel(1).1)
+    }
+
+    /// Starts one whose clients request these changes.
+    pub fn start_with_jobs(
+        client: Client,
+        state: Option<&Path>,
+        zones: Arc<Publisher>,
+        jobs: mpsc::Receiver<Job>,
+    ) -> Self {
         let db = zones.db().clone();
         let status: Arc<Status> = Arc::default();
         let stop = CancellationToken::new();
@@ -177,10 +196,13 @@ impl NameServer {
             publishing,
             loading: tokio::sync::oneshot::channel().0,
         };
-        let stopped = stop.clone();
+        let (stopped, served) = (stop.clone(), db.clone());
         let task = tokio::spawn(async move {
             let started = name_server::start(options).await.expect("its state directory is usable");
-            name_server::run(client.clone(), Objects::read(&world(&client)), started, stopped)
+            let (objects, (permissions, questions)) = (Objects::read(&world(&client)), Permissions::new());
+            let updates = Updates::new(client.clone(), &objects, settings(), served, permissions);
+            tokio::spawn(updates.run(jobs, stopped.clone()));
+            name_server::run(client.clone(), objects, started.answering(questions), stopped)
                 .await
                 .expect("its state is writable");
         });

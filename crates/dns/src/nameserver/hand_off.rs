@@ -28,6 +28,8 @@ pub struct HandOff<'a> {
     pub peer: &'a Peer,
     /// The key that signed the request (RFC 8945), which is verified, and which signs the answer. `message` has no signature then.
     pub key: Option<&'a Arc<Key>>,
+    /// The signature's MAC; empty without one.
+    pub mac: &'a [u8],
     /// The question; for UPDATE, the zone section.
     pub question: Question,
     /// The served zone whose apex is the name in the question, if the class is IN. A clone keeps this version in memory.
@@ -36,24 +38,35 @@ pub struct HandOff<'a> {
     pub octets_max: usize,
 }
 
+/// The verified signature of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Signature<'a> {
+    /// The key.
+    pub key: &'a Arc<Key>,
+    /// The MAC.
+    pub mac: &'a [u8],
+    /// The number of octets that a signature adds to each message of the answer.
+    pub octets: usize,
+}
+
 impl<'a> HandOff<'a> {
-    /// Returns the request in `message`, for which [`respond`](super::respond) returned this kind; `None` if it has no question. `signature`: the
-    /// verified key, and the octets that a signature adds to each message of the answer.
+    /// Returns the request in `message`, for which [`respond`](super::respond) returned this kind; `None` if it has no question.
     pub fn of(
         kind: HandOffKind,
         message: &'a [u8],
         peer: &'a Peer,
         context: &Context<'a>,
-        signature: Option<(&'a Arc<Key>, usize)>,
+        signature: Option<Signature<'a>>,
     ) -> Option<Self> {
         let query = Query::read(message)?;
         let question = query.question?;
         let qname = Qname::of(question.name(message));
         let zone = context.snapshot.by_hash(qname.hash(0)).filter(|zone| zone.apex_octets() == qname.suffix(0));
         let zone = zone.filter(|_| question.qclass == Class::IN);
-        let octets_max = octets_max(context, &query, peer).saturating_sub(signature.map_or(0, |(_, octets)| octets));
-        let key = signature.map(|(key, _)| key);
-        Some(HandOff { kind, message, peer, key, question, zone, octets_max })
+        let added = signature.map_or(0, |signature| signature.octets);
+        let octets_max = octets_max(context, &query, peer).saturating_sub(added);
+        let (key, mac) = signature.map_or((None, &[][..]), |signature| (Some(signature.key), signature.mac));
+        Some(HandOff { kind, message, peer, key, mac, question, zone, octets_max })
     }
 }
 

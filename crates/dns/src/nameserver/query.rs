@@ -1,8 +1,8 @@
 //! The classification of a query before a zone is searched: dropped queries, and answers that need only the message.
 //!
 //! Decisions where the standards leave a choice, or are silent:
-//! - Unknown opcodes are NOTIMP, and so is UPDATE without a question. NOTIFY without a question is FORMERR. With one, both are handed
-//!   off, and so are AXFR and IXFR; [`HandOffKind::refusal`] has the answers without a handler.
+//! - Unknown opcodes are NOTIMP, and so is UPDATE where it is off ([`Settings::updates`]). NOTIFY and UPDATE without a question are
+//!   FORMERR. With one, both are handed off, and so are AXFR and IXFR; [`HandOffKind::refusal`] has the answers without a handler.
 //! - An unknown EDNS version is BADVERS for any opcode (RFC 6891 §6.1.3).
 //! - A TSIG record is checked in QUERY, NOTIFY and UPDATE, before any zone. Without keys, it is BADKEY.
 //! - Classes other than IN and CH, ANY included, are REFUSED.
@@ -123,7 +123,9 @@ fn classify_other(query: &Query, settings: &Settings) -> Disposition {
     let opcode = query.header.opcode();
     let is_malformed = query.fault.is_some() || query.question.is_none();
     match query.tsig {
-        _ if opcode == Opcode::NOTIFY && is_malformed => Disposition::Reply(Rcode::FORMERR, None),
+        _ if is_malformed && (opcode == Opcode::NOTIFY || opcode == Opcode::UPDATE && settings.updates) => {
+            Disposition::Reply(Rcode::FORMERR, None)
+        }
         _ if query.edns.is_some_and(|edns| edns.version > 0) => Disposition::Reply(Rcode::BADVERS, None),
         Some(_) if matches!(opcode, Opcode::NOTIFY | Opcode::UPDATE) => unverified(settings),
         _ if opcode == Opcode::NOTIFY => Disposition::HandOff(HandOffKind::Notify),

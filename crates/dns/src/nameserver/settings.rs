@@ -28,6 +28,8 @@ pub struct Settings {
     pub keys: Option<Arc<Keys>>,
     /// The name of the catalog zone (RFC 9432), whose SOA record is for its secondary servers only; `None`: there is no catalog.
     pub catalog: Option<Name>,
+    /// Whether UPDATE (RFC 2136) is implemented: a handler takes over such requests, and a malformed one is FORMERR.
+    pub updates: bool,
     /// Whether the zones that follow another server had no contact with it for a long time: their answers are marked as possibly
     /// stale (RFC 8914 §4.4).
     pub stale: bool,
@@ -53,6 +55,7 @@ impl Default for Settings {
             rate_limit: None,
             keys: None,
             catalog: None,
+            updates: false,
             stale: false,
             query_log: None,
             query_log_messages: false,

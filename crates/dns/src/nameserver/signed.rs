@@ -4,15 +4,14 @@
 //! truncates a response that would not fit with its signature. Unlike other queries, these allocate: their number is limited by
 //! the HMAC, which costs more.
 
-use std::sync::Arc;
-
 use super::cookie::{self, FULL_OCTETS};
+use super::hand_off::Signature;
 use super::query::Disposition;
 use super::{
     Context, Outcome, Peer, QueryState, Reply, Response, classify, complete, flags, hand_off, octets_max,
     respond_classified, write,
 };
-use crate::tsig::{Key, Signer, Verified, verify};
+use crate::tsig::{Signer, Verified, verify};
 use crate::wire::edns::OPT_OCTETS;
 use crate::wire::header::{HEADER_OCTETS, Header, Rcode};
 use crate::wire::message::Query;
@@ -138,14 +137,9 @@ impl Signed {
         &self.query
     }
 
-    /// Returns the key of the query.
-    pub fn key(&self) -> &Arc<Key> {
-        self.signer.key()
-    }
-
-    /// Returns the number of octets that the signature adds to each message of the answer.
-    pub fn octets(&self) -> usize {
-        self.signer.octets()
+    /// Returns the signature of the query.
+    pub fn signature(&self) -> Signature<'_> {
+        Signature { key: self.signer.key(), mac: self.signer.mac(), octets: self.signer.octets() }
     }
 
     /// Returns the query, and the signer of its answer.

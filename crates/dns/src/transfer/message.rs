@@ -8,7 +8,7 @@ use super::Record;
 use crate::wire::RecordType;
 use crate::wire::build::{Full, Writer};
 use crate::wire::edns::{OPT_OCTETS, opt_head};
-use crate::wire::header::{FLAG_AA, FLAG_QR, FLAG_RD, HEADER_OCTETS, Header, Rcode};
+use crate::wire::header::{FLAG_AA, FLAG_QR, FLAG_RD, FLAGS_OPCODE, HEADER_OCTETS, Header, Rcode};
 use crate::wire::message::Query;
 use crate::wire::name::is_label_start;
 use crate::wire::question::QUESTION_AT;
@@ -24,7 +24,7 @@ const PAYLOAD_OCTETS: u16 = 1232;
 
 /// The parts of a request that every message of its answer repeats.
 #[derive(Debug, Clone)]
-pub(super) struct Head {
+pub(crate) struct Head {
     /// The header and the question.
     start: Box<[u8]>,
     /// Whether the request has an OPT record, and DO in it.
@@ -33,14 +33,14 @@ pub(super) struct Head {
 
 impl Head {
     /// Reads a request that has a question.
-    pub(super) fn of(message: &[u8]) -> Option<Head> {
+    pub(crate) fn of(message: &[u8]) -> Option<Head> {
         let query = Query::read(message)?;
         let start = message[..query.question?.end()].into();
         Some(Head { start, edns: query.edns.map(|edns| edns.dnssec_ok) })
     }
 
     /// Returns a response without records.
-    pub(super) fn reply(&self, rcode: Rcode) -> Vec<u8> {
+    pub(crate) fn reply(&self, rcode: Rcode) -> Vec<u8> {
         let mut octets = self.start.to_vec();
         octets.extend(self.opt(rcode).into_iter().flatten());
         let counts = [1, 0, u16::from(self.edns.is_some())];
@@ -54,7 +54,7 @@ impl Head {
 
     fn header(&self, flags: u16, rcode: Rcode, [questions, answers, additionals]: [u16; 3]) -> [u8; HEADER_OCTETS] {
         let query = Header::read(&self.start).unwrap_or_default();
-        let flags = FLAG_QR | flags | query.flags & FLAG_RD | rcode.0 & 0x0f;
+        let flags = FLAG_QR | flags | query.flags & (FLAGS_OPCODE | FLAG_RD) | rcode.0 & 0x0f;
         Header { id: query.id, flags, questions, answers, authorities: 0, additionals }.to_octets()
     }
 }

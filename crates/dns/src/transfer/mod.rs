@@ -13,7 +13,7 @@ mod axfr;
 pub mod catalog;
 mod history;
 mod ixfr;
-mod message;
+pub(crate) mod message;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -101,8 +101,8 @@ pub(super) fn hand_over(
     let Outcome::HandOff(kind) = *outcome else { return None };
     let message = signed.as_ref().map_or(*query, Signed::query);
     let has_many = !matches!(peer.transport, Transport::Udp | Transport::Https);
+    let signature = signed.as_ref().map(Signed::signature);
     let answer = hand_offs.and_then(|hand_offs| {
-        let signature = signed.as_ref().map(|signed| (signed.key(), signed.octets()));
         let answer = hand_offs.handler.answer(&HandOff::of(kind, message, peer, context, signature)?)?;
         (has_many || !matches!(answer, Answer::Many(_))).then_some((hand_offs, answer))
     });

@@ -229,6 +229,11 @@ impl Signer {
         &self.key
     }
 
+    /// Returns the last MAC: of the request, or of the last message that was signed.
+    pub fn mac(&self) -> &[u8] {
+        &self.mac
+    }
+
     /// Returns the number of octets that a signature adds to a message.
     pub fn octets(&self) -> usize {
         let other = if self.time_of_client.is_some() { 6 } else { 0 };

@@ -11,6 +11,8 @@ pub const FLAG_QR: u16 = 0x8000;
 pub const FLAG_AA: u16 = 0x0400;
 /// TC: the message is truncated.
 pub const FLAG_TC: u16 = 0x0200;
+/// The opcode, four bits; copied into the response.
+pub const FLAGS_OPCODE: u16 = 0x7800;
 /// RD: recursion is desired; copied into the response.
 pub const FLAG_RD: u16 = 0x0100;
 /// CD: checking is disabled; copied into the response (RFC 4035 §3.1.6).
@@ -48,8 +50,14 @@ impl Rcode {
     pub const REFUSED: Rcode = Rcode(5);
     /// A name exists that should not: here, a DNAME made a name too long (RFC 6672 §2.2).
     pub const YXDOMAIN: Rcode = Rcode(6);
+    /// An RRset exists that should not (RFC 2136 §2.2).
+    pub const YXRRSET: Rcode = Rcode(7);
+    /// An RRset does not exist that should (RFC 2136 §2.2).
+    pub const NXRRSET: Rcode = Rcode(8);
     /// The server is not authoritative, or the client is not authorized (RFC 8945).
     pub const NOTAUTH: Rcode = Rcode(9);
+    /// A name in an update is not in its zone (RFC 2136 §2.2).
+    pub const NOTZONE: Rcode = Rcode(10);
     /// The EDNS version is not supported (RFC 6891 §6.1.3).
     pub const BADVERS: Rcode = Rcode(16);
     /// The cookie is bad or missing (RFC 7873 §8).
@@ -67,7 +75,10 @@ impl fmt::Display for Rcode {
             Rcode::NOTIMP => "NOTIMP",
             Rcode::REFUSED => "REFUSED",
             Rcode::YXDOMAIN => "YXDOMAIN",
+            Rcode::YXRRSET => "YXRRSET",
+            Rcode::NXRRSET => "NXRRSET",
             Rcode::NOTAUTH => "NOTAUTH",
+            Rcode::NOTZONE => "NOTZONE",
             Rcode::BADVERS => "BADVERS",
             Rcode::BADCOOKIE => "BADCOOKIE",
             Rcode(other) => return write!(f, "RCODE{other}"),

@@ -9,6 +9,7 @@ pub mod stage;
 
 mod rfc1034;
 mod rfc1035;
+mod rfc2136;
 mod rfc2181;
 mod rfc2308;
 mod rfc2931;

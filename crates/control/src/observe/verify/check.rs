@@ -295,7 +295,7 @@ pub fn text(name: &Name) -> String {
 }
 
 /// Returns whether an address is for documentation (RFC 5737 §3, RFC 3849 §2, RFC 9637 §2). These are never routed.
-fn is_for_documentation(address: IpAddr) -> bool {
+pub fn is_for_documentation(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_documentation(),
         IpAddr::V6(address) => {
