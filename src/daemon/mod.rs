@@ -104,6 +104,8 @@ pub enum Error {
     Etcd(String),
     #[error("{0}")]
     EncryptionKey(String),
+    #[error("{0}")]
+    Acme(String),
     #[error("certificates: {0}")]
     Tls(#[from] tls::Error),
     #[error("cannot open the audit log {}: {source} (--audit-log, or --audit-policy off)", path.display())]
@@ -142,6 +144,7 @@ impl Error {
                 | Error::DomainMismatch(_)
                 | Error::ZoneFiles(_)
                 | Error::Keys(_)
+                | Error::Acme(_)
                 | Error::Manifests(_)
         )
     }
