@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Properties, Table};
 use super::{Error, Outcome, complain, dig, note, option, serve, success_if, switch, traffic, zones};
+use crate::daemon::demo;
 use signpost_agent::traffic::view::RouteView;
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::compiler::settings::text_of;
@@ -51,6 +53,10 @@ pub(super) fn command() -> Command {
     let method = option("method", "METHOD").value_parser(value_parser!(Method)).default_value("GET").help("The method");
     let https = switch("https").help("Use HTTPS");
     let insecure = switch("insecure").short('k').requires("https").help("Do not verify certificates");
+    let authorities = option("cacert", "FILE").value_parser(value_parser!(PathBuf)).requires("https").help(
+        "The CA certificates in PEM to trust instead of the system's [default: those of the example platform in the data \
+         directory, if it is there]",
+    );
     let any = switch("any-address")
         .help("Also send requests if no agent reports from the Router, so that another server can be at its addresses");
     let port = option("port", "PORT")
@@ -70,7 +76,7 @@ pub(super) fn command() -> Command {
              or has no proxy of a Router, or the API is unreachable for a Route; 2 invalid usage.",
         )
         .arg(words)
-        .args([path, method, https, insecure, any, port, access::namespace_argument(), output::argument()])
+        .args([path, method, https, insecure, authorities, any, port, access::namespace_argument(), output::argument()])
         .args(serve::arguments_of(zones::KEYS))
         .arg(access::context_argument())
 }
@@ -85,6 +91,10 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         method: matches.get_one::<Method>("method").cloned().expect("it has a default"),
         https: matches.get_flag("https"),
         insecure: matches.get_flag("insecure"),
+        authorities: matches.get_one::<PathBuf>("cacert").cloned().or_else(|| {
+            let example = place.settings.data_dir.join(demo::AUTHORITY);
+            (!place.is_explicit() && example.is_file()).then_some(example)
+        }),
         any: matches.get_flag("any-address"),
         port: matches.get_one::<u16>("port").copied(),
     };
@@ -348,6 +358,7 @@ struct Request {
     method: Method,
     https: bool,
     insecure: bool,
+    authorities: Option<PathBuf>,
     /// Whether requests are also sent if no agent reports from the Router.
     any: bool,
     port: Option<u16>,
@@ -408,7 +419,7 @@ impl Request {
 
     /// Returns a client that connects to one address only, and records when.
     fn client(&self, url: &Url, address: SocketAddr, connected: &Arc<OnceLock<Instant>>) -> Result<Client, String> {
-        let builder = trust::client(None).map_err(|error| error.to_string())?;
+        let builder = trust::client(self.authorities.as_deref()).map_err(|error| error.to_string())?;
         let builder = match self.insecure {
             true => builder.tls_backend_rustls().tls_danger_accept_invalid_certs(true),
             false => builder,

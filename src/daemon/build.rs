@@ -18,6 +18,7 @@ use super::api::Api;
 use super::certificate_metrics::CertificateMetrics;
 use super::certificates::{self, Certificates, Source};
 use super::data_dir::{DataDir, STATE};
+use super::demo;
 use super::dns::{self, Dns};
 #[cfg(feature = "etcd")]
 use super::etcd;
@@ -71,10 +72,12 @@ pub async fn process(
     admin: Admin,
     admin_runtime: Handle,
 ) -> Result<Process, Error> {
+    let is_demo = !example.is_empty();
     let documents = [example, manifests::read(&settings.manifests).map_err(Error::Manifests)?].concat();
     let mut sockets = Sockets::bind(settings, given)?;
     let applied = (!documents.is_empty()).then(|| admin.health.add("api", "manifests", "not applied yet"));
     let mut build = Build::new(settings, admin, sockets.files_max, sockets.listened());
+    build.is_demo = is_demo;
     let mut endpoints = Endpoints::new(&build, sockets.admin, admin_runtime);
     if settings.admin_tls() == AdminTls::Off {
         // It needs no certificate, so it can report what the rest waits for.
@@ -234,6 +237,8 @@ impl Endpoints {
 /// A process that is being built.
 struct Build<'a> {
     settings: &'a Settings,
+    /// Whether the process serves the example platform.
+    is_demo: bool,
     admin: Admin,
     /// The check that keeps the process from being ready before the other checks exist.
     starting: Check,
@@ -264,6 +269,7 @@ impl<'a> Build<'a> {
         admin.metrics.write_with(move |page| http::write_metrics(&servers, page));
         Build {
             settings,
+            is_demo: false,
             admin,
             starting,
             data_dir: None,
@@ -478,12 +484,16 @@ impl<'a> Build<'a> {
             // They run in the same process as the only API.
             RouterRuntime::Process if self.api.is_some() => {
                 let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+                let certificates = match &settings.routers.certificates {
+                    None if self.is_demo => Some(demo::certificates(&data_dir.join(""))?),
+                    configured => configured.clone(),
+                };
                 let processes = process::Settings {
                     program: std::env::current_exe().map_err(Error::Workers)?,
                     directory: absolute(data_dir.join("routers")),
                     kubeconfig: absolute(data_dir.join(access::ROUTER_AGENT_KUBECONFIG)),
                     api_servers: settings.api_server.clone(),
-                    certificates: settings.routers.certificates.clone().map(absolute),
+                    certificates: certificates.map(absolute),
                     name_servers,
                     upstream_authorities: settings.routers.upstream_ca.clone().map(absolute),
                     options: settings.local_agent_options(),

@@ -1,6 +1,9 @@
 //! `serve --demo`: the example platform. The program contains the manifests of `examples/rhcloud`, so it needs no files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use signpost_runtime::tls::{self, Authority, files};
 
 use super::manifests::{Document, split};
 use super::router_agent::ProxyKind;
@@ -18,6 +21,25 @@ const FILES: [(&str, &str); 4] = [
 /// The shard `local`, whose instances run on this machine. Without HAProxy, it would be an outage.
 const LOCAL: (&str, &str) =
     ("examples/rhcloud/local/10-router.yaml", include_str!("../../examples/rhcloud/local/10-router.yaml"));
+
+/// The zone of the shard `local`.
+const LOCAL_ZONE: &str = "local.v3.rhcloud.com";
+/// The directory in the data directory with the certificate of the shard `local`, and of its authority.
+const CERTIFICATES: &str = "demo-certificates";
+/// The file in the data directory with the certificate of that authority, which clients must trust.
+pub const AUTHORITY: &str = "demo-certificates/ca.crt";
+
+/// Returns the directory with the certificate of the shard `local`, for agents. An authority of the example signs it, which is created with
+/// it at the first start. Each start renews them, if they are due.
+pub fn certificates(data_dir: &Path) -> Result<PathBuf, tls::Error> {
+    let folder = data_dir.join(CERTIFICATES);
+    let names = [LOCAL_ZONE.to_owned(), format!("*.{LOCAL_ZONE}")];
+    let authority = Authority::open(&folder, names, SystemTime::now())?;
+    let served = folder.join("served");
+    files::private_folder(&served)?;
+    files::write_private(&served.join(format!("_wildcard.{LOCAL_ZONE}.pem")), authority.server_pem()?.as_bytes())?;
+    Ok(served)
+}
 
 /// Returns whether the example has the shard `local`.
 pub fn has_local() -> bool {

@@ -48,6 +48,7 @@ fn zones() -> Zones {
             .flatten()
             .collect(),
         bindings: BindingInput::read(&binding, &mut diagnostics).into_iter().collect(),
+        ..Inputs::default()
     };
     let compiled = compiler::compile(&inputs, &settings);
     assert_eq!((diagnostics.len(), compiled.diagnostics.len()), (0, 0));

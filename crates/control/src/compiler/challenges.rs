@@ -57,13 +57,14 @@ impl ChallengeInput {
         let first = self.owner.labels().next()?;
         first.eq_ignore_ascii_case(ACME_CHALLENGE_LABEL.as_bytes()).then(|| self.owner.parent()).flatten()
     }
+}
 
-    /// Returns the label of the Route whose custom host leads here, in the parent zone of `domain`.
-    pub fn label_of_host(&self, domain: &Name) -> Option<String> {
-        let above = self.owner.parent()?;
-        let is_there = above.parent().as_ref() == Some(domain) && above.labels().next()? == ACME_LABEL.as_bytes();
-        first_label(&self.owner).filter(|_| is_there)
-    }
+/// Returns whether custom hosts of the Route with the first label of the name lead there, in the parent zone of `domain`.
+pub fn is_of_host(owner: &Name, domain: &Name) -> bool {
+    let above = owner.parent().filter(|above| above.parent().as_ref() == Some(domain));
+    above.is_some_and(|above| {
+        above.labels().next().is_some_and(|label| label.eq_ignore_ascii_case(ACME_LABEL.as_bytes()))
+    })
 }
 
 /// Returns the first label of a name, which may be that of a Route.

@@ -414,7 +414,11 @@ impl Platform {
     fn texts_in(&self, apex: &Name) -> Texts {
         let mut texts = Texts::default();
         let at_or_below = self.challenges.range::<Name, _>(apex..).take_while(|(owner, _)| owner.is_at_or_below(apex));
-        for (owner, _) in at_or_below.filter(|(owner, _)| self.shard_around(owner).as_ref() == Some(apex)) {
+        let is_here = |owner: &Name| {
+            let is_of_host = |domain: &Domain| challenges::is_of_host(owner, &domain.apex);
+            self.shard_around(owner).as_ref() == Some(apex) && !self.domains.iter().any(is_of_host)
+        };
+        for (owner, _) in at_or_below.filter(|(owner, _)| is_here(owner)) {
             texts.set(owner, self.permitted(owner));
         }
         texts
@@ -438,8 +442,8 @@ impl Platform {
         let is_theirs = |binding: &BindingInput| {
             binding.key.split_once('/').is_some_and(|(namespace, _)| namespace == &*challenge.namespace)
         };
-        let host = self.domains.iter().find_map(|domain| challenge.label_of_host(&domain.apex));
-        if let Some(label) = host {
+        if self.domains.iter().any(|domain| challenges::is_of_host(&challenge.owner, &domain.apex)) {
+            let label = first_label(&challenge.owner).unwrap_or_default();
             return self.alias(&label).is_some_and(|binding| challenge.is_of_platform() || is_theirs(binding));
         }
         let Some(subject) = challenge.subject() else { return false };
@@ -478,22 +482,26 @@ impl Platform {
     /// Puts the values of a name into its zone, and reports the change.
     fn place(&mut self, owner: &Name, changes: &mut Vec<Change>) {
         if let Some(apex) = self.shard_around(owner) {
-            let (apexes, before) = ([apex.clone()], self.shards_at(&[apex]));
-            return self.settle(&apexes, before, changes);
+            let before = self.shards_at(std::slice::from_ref(&apex));
+            self.settle(&[apex], before, changes);
+        }
+        if let Some(label) = self.alias_above(owner) {
+            self.place_below_alias(&label, changes);
         }
         let values = self.permitted(owner);
-        if let Some(alias) = owner.parent()
-            && self.domains.iter().any(|domain| alias.parent().as_ref() == Some(&domain.alias_apex))
-            && let Some(label) = first_label(&alias)
-        {
-            return self.place_below_alias(&label, changes);
-        }
-        if let Some(domain) = self.domains.iter_mut().find(|domain| owner.is_below(&domain.apex))
+        if let Some(domain) = self.domains.iter_mut().find(|domain| challenges::is_of_host(owner, &domain.apex))
             && domain.delegations.set_texts(owner, values)
         {
             let digest = domain.delegations.digest();
             changes.push(Change::Delegation { apex: owner.clone(), domain: domain.apex.clone(), digest });
         }
+    }
+
+    /// Returns the label of the alias directly above a name.
+    fn alias_above(&self, owner: &Name) -> Option<String> {
+        let alias = owner.parent()?;
+        let zone = alias.parent()?;
+        self.domains.iter().any(|domain| domain.alias_apex == zone).then(|| first_label(&alias)).flatten()
     }
 
     /// Puts the values below an alias into the alias zones, which are the same in all domains of the platform.

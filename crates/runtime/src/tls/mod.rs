@@ -255,6 +255,12 @@ impl Authority {
         self.certificate_pem.load_full()
     }
 
+    /// Returns the server's certificate and its key in PEM, for another server.
+    pub fn server_pem(&self) -> Result<String, Error> {
+        let path = self.folder.join(SERVER_FILE);
+        files::read(&path)?.ok_or_else(|| Error::BadFile { path, reason: "is missing".to_owned() })
+    }
+
     /// Returns the validity period of the server's certificate, in seconds since 1970.
     pub fn server_period(&self) -> Option<Range<i64>> {
         period(self.current.0.load().cert.first()?)
