@@ -36,6 +36,14 @@ pub enum AdminTls {
     },
 }
 
+/// The file with the key of an external account cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("\"acme.external-account-key-file\" {}: {problem}", path.display())]
+pub struct AccountKeyError {
+    path: PathBuf,
+    problem: String,
+}
+
 impl Settings {
     /// Returns whether this process has the role.
     pub fn has(&self, role: Role) -> bool {
@@ -143,8 +151,12 @@ impl Settings {
         }
     }
 
-    /// Returns the certificate authority, if there is one; the error names the file with its key.
-    pub fn certificate_authority(&self) -> Result<Option<ca::Settings>, String> {
+    /// Returns the certificate authority, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`AccountKeyError`]: the file with the key of an external account cannot be read.
+    pub fn certificate_authority(&self) -> Result<Option<ca::Settings>, AccountKeyError> {
         let own = &self.acme;
         let Some(directory) = own.directory.clone() else { return Ok(None) };
         let key = |path: &PathBuf| {
@@ -153,7 +165,7 @@ impl Settings {
                 let text = text.trim().trim_end_matches('=');
                 BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| "not a key in Base64 for URLs".to_owned())
             });
-            key.map_err(|error| format!("\"acme.external-account-key-file\" {}: {error}", path.display()))
+            key.map_err(|problem| AccountKeyError { path: path.clone(), problem })
         };
         let key = own.external_account_key_file.as_ref().map(key).transpose()?;
         Ok(Some(ca::Settings {

@@ -409,8 +409,7 @@ impl Resolver {
         }
         let secret = winners.values().find_map(|route| secret_of(self.routes.get(route)?));
         let is_issued = secret.is_none() && self.is_issued(host, &winners);
-        let has_changed =
-            self.site.hosts.get(host) != Some(&winners) || self.site.issued.contains(host) != is_issued;
+        let has_changed = self.site.hosts.get(host) != Some(&winners) || self.site.issued.contains(host) != is_issued;
         if self.secrets.get(host) != secret.as_ref() {
             let secrets = Arc::make_mut(&mut self.secrets);
             match secret {

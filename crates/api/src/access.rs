@@ -184,8 +184,7 @@ const LEASES_ARE_OF_ONE_ROUTER: &str =
 const BINDINGS_ARE_THE_SCHEDULERS: &str = "only the scheduler can create or change RouteBindings, because they set the \
      status of the Route; to move a Route, run \"signpost move route\" or set its annotation signpost.dev/move-to";
 
-const SECRETS_ARE_OF_ROUTES: &str =
-    "an agent can read only Secrets that Routes of its own Router name in spec.tls.secretName, and certificates of its own Router";
+const SECRETS_ARE_OF_ROUTES: &str = "an agent can read only Secrets that Routes of its own Router name in spec.tls.secretName, and certificates of its own Router";
 
 /// Returns the Routers of which an identity is an agent.
 fn routers_of(identity: &Identity) -> impl Iterator<Item = &str> {

@@ -31,8 +31,7 @@ use super::{
     NO_RESPONSE, NOT_FOUND, Settings, TIMED_OUT, UNAVAILABLE, certificate_file,
 };
 use crate::site::{
-    Certificate, Changes, Host, Paths, RouteKey, RouterSettings, Server, Site, Thumbprint, Upstream,
-    WILDCARD_DEPTH_MAX,
+    Certificate, Changes, Host, Paths, RouteKey, RouterSettings, Server, Site, Thumbprint, Upstream, WILDCARD_DEPTH_MAX,
 };
 
 /// The backends that are free after a reload, so that as many Routes can come before the next. An empty backend takes
@@ -142,7 +141,8 @@ impl Layout {
         let has_access_log = site.has_access_log;
         let (router, defaults) = (site.router.clone(), settings::default_fields(settings));
         let (hosts, thumbprint) = (BTreeMap::new(), site.thumbprint.clone());
-        let mut layout = Layout { http, tcp, hosts, certificates, has_access_log, verify, router, thumbprint, defaults };
+        let mut layout =
+            Layout { http, tcp, hosts, certificates, has_access_log, verify, router, thumbprint, defaults };
         layout
             .advance(site, &site.certificates, None)
             .expect("the pools have room for the Site, from which their sizes come");
@@ -218,9 +218,7 @@ impl Layout {
 
     /// Returns whether the configuration has the settings of the Router, the access log, and the thumbprint. Others need a reload.
     pub fn has_settings_of(&self, site: &Site) -> bool {
-        self.router == site.router
-            && self.has_access_log == site.has_access_log
-            && self.thumbprint == site.thumbprint
+        self.router == site.router && self.has_access_log == site.has_access_log && self.thumbprint == site.thumbprint
     }
 
     /// Returns the number of servers that no Route uses any more.

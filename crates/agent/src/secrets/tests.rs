@@ -239,7 +239,8 @@ async fn certificates_survive_in_private_files_until_nobody_needs_them() {
     let directory = tempfile::tempdir().expect("a directory");
     let certificate = pair(&["a.example", "*.b.example"], -1, 1);
     let files = || -> Vec<String> {
-        let entries = std::fs::read_dir(directory.path().join(Origin::Routes.directory())).into_iter().flatten().flatten();
+        let entries =
+            std::fs::read_dir(directory.path().join(Origin::Routes.directory())).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         names
@@ -251,10 +252,14 @@ async fn certificates_survive_in_private_files_until_nobody_needs_them() {
     secrets.save().await;
     assert_eq!(files(), ["shop_+.b.example.pem", "shop_a.example.pem"]);
     for name in files() {
-        let mode = std::fs::metadata(directory.path().join(Origin::Routes.directory()).join(name)).expect("a file").permissions().mode();
+        let mode = std::fs::metadata(directory.path().join(Origin::Routes.directory()).join(name))
+            .expect("a file")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
     }
-    std::fs::write(directory.path().join(Origin::Routes.directory()).join("shop_c.example.pem"), "garbage").expect("written");
+    std::fs::write(directory.path().join(Origin::Routes.directory()).join("shop_c.example.pem"), "garbage")
+        .expect("written");
     // The next agent has them before it reaches the API, and afterwards those that Routes name.
     let secrets = Secrets::new(directory.path(), Origin::Routes);
     assert_eq!(secrets.certificates().len(), 2);

@@ -25,7 +25,7 @@ use signpost_types::text::cut;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most bytes of a response: a chain of certificates has some KiB.
 const BODY_BYTES_MAX: usize = 256 << 10;
-/// The longest pause that a CA can ask for.
+/// The longest pause that a CA can require.
 const RETRY_LONGEST: Duration = Duration::from_secs(7 * 86_400);
 /// The longest problem in a condition, in octets.
 const PROBLEM_OCTETS_MAX: usize = 600;
@@ -47,14 +47,14 @@ pub struct Settings {
     pub authorities: Option<PathBuf>,
 }
 
-/// The account, and the client that speaks for it. It is made for each order, with the directory as it is then.
+/// The account, and the client that speaks for it. It is made for each order, with the current directory.
 pub(super) struct Session {
     pub(super) account: Account,
     pub(super) thumbprint: String,
     retry_after: RetryAfter,
 }
 
-/// The pause that the last response with an error asks for.
+/// The pause that the last response with an error requires.
 type RetryAfter = Arc<Mutex<Option<Duration>>>;
 
 impl Session {
@@ -80,7 +80,11 @@ pub(super) fn http(settings: &Settings) -> Result<reqwest::Client, String> {
 }
 
 /// Opens a session with the stored account, or with a new one, which is stored.
-pub(super) async fn open(client: &kube::Client, settings: &Settings, http: &reqwest::Client) -> Result<Session, Failure> {
+pub(super) async fn open(
+    client: &kube::Client,
+    settings: &Settings,
+    http: &reqwest::Client,
+) -> Result<Session, Failure> {
     let retry_after = RetryAfter::default();
     let builder = Account::builder_with_http(Box::new(Http { client: http.clone(), retry_after: retry_after.clone() }));
     let failed = |error: &Error| failure(error, retry_after.lock().take());
@@ -113,7 +117,7 @@ pub(super) fn of_api(error: &kube::Error) -> Failure {
     Failure { reason: "api".to_owned(), message, is_validation: false, retry_after: None }
 }
 
-/// Returns a failure before the CA was told of anything.
+/// Returns a failure that the CA does not count.
 pub(super) fn not_ready(reason: &str, message: String) -> Failure {
     Failure { reason: reason.to_owned(), message, is_validation: false, retry_after: None }
 }
@@ -123,7 +127,9 @@ fn failure(error: &Error, retry_after: Option<Duration>) -> Failure {
         Error::Api(problem) => (kind(problem), describe(problem)),
         Error::Json(_) => ("response".to_owned(), "the certificate authority sent no valid response".to_owned()),
         Error::Timeout(_) => ("timeout".to_owned(), "the certificate authority takes too long".to_owned()),
-        Error::Other(error) => ("connection".to_owned(), format!("the certificate authority cannot be reached: {error}")),
+        Error::Other(error) => {
+            ("connection".to_owned(), format!("the certificate authority cannot be reached: {error}"))
+        }
         other => ("response".to_owned(), other.to_string()),
     };
     Failure { reason, message, is_validation: false, retry_after }

@@ -150,7 +150,8 @@ mod tests {
         ] {
             let property = |text: &&str| {
                 let [flags, tag, value] = text.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{text}") };
-                let octets = [&[flags.parse().expect("flags"), tag.len() as u8], tag.as_bytes(), value.as_bytes()].concat();
+                let octets =
+                    [&[flags.parse().expect("flags"), tag.len() as u8], tag.as_bytes(), value.as_bytes()].concat();
                 Property::read(&octets).expect("a record")
             };
             let properties: Vec<Property> = records.iter().map(property).collect();

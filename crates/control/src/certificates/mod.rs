@@ -11,7 +11,7 @@
 //! Secret in the platform's namespace, which no agent reads: the private key and the URL of the order, stored before the CA signs anything,
 //! and the failures so far. The next leader therefore continues the order, and waits as long as this one would have.
 //!
-//! Names of a zone are proven by DNS-01, with two ChallengeRecords that every name server which answers must have before the CA is told.
+//! Names of a zone are proven by DNS-01, with two ChallengeRecords that every name server which answers must have first.
 //! Custom hosts are proven by HTTP-01: their DNS leads here already, and every instance answers by itself, from the token of the request and
 //! the thumbprint in its Router's status.
 
@@ -31,7 +31,8 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use self::budget::Budget;
-use self::order::{Context, Outcome};
+use self::context::Context;
+use self::order::Outcome;
 use self::plan::{Blocked, Subject};
 use crate::client::backoff::random;
 use crate::client::reflector::{Applied, Change, ObjectKey, Store};
@@ -51,6 +52,7 @@ pub mod ca;
 mod budget;
 mod caa;
 mod challenges;
+mod context;
 mod objects;
 mod order;
 mod plan;
@@ -61,11 +63,11 @@ const ORDERS_MAX: usize = 8;
 const ORDER_TIMEOUT: Duration = Duration::from_secs(300);
 /// The pause after an order that ended without a result, such as by its time limit: the first and the longest.
 const PAUSE: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(3600)];
-/// The longest time between two looks at a certificate: its Secret can be gone, and the clock can change.
+/// The longest time between two checks of a certificate: its Secret can be gone, and the clock can change.
 const LOOK: i64 = 3_600;
 /// The most Routers on which a certificate of a host that has moved is looked up.
 const OTHERS_MAX: usize = 256;
-/// The time between two searches for certificates that nobody needs.
+/// The time between two searches for unused certificates.
 const SWEEP: Duration = Duration::from_secs(6 * 3_600);
 /// The port to which certificate authorities connect (RFC 8555 §8.3).
 const HTTP_PORT: u16 = 80;
@@ -97,7 +99,8 @@ impl Metrics {
     /// Adds them to `registry`, under the registry's own prefix.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("acme_orders", "Orders of certificates that ended, by outcome", self.orders.clone());
-        let help = "Failed orders of certificates, by reason: the type of the problem that the CA reports, or where it failed";
+        let help =
+            "Failed orders of certificates, by reason: the type of the problem that the CA reports, or where it failed";
         registry.register("acme_failures", help, self.failures.clone());
         let help = "Earliest expiry of a certificate that the platform got, in seconds since 1970, by Router and class: zone or host";
         registry.register("acme_certificate_expiry_time_seconds", help, self.expiry.clone());
@@ -142,7 +145,7 @@ pub async fn run(client: kube::Client, world: World, settings: Settings, metrics
     tokio::join!(controller::run(issuer, inputs, stop.clone()), stop.run_until_cancelled(sweep(client)));
 }
 
-/// Deletes what is not needed any more, without end.
+/// Deletes unused certificates, without end.
 async fn sweep(client: kube::Client) {
     loop {
         if let Err(error) = objects::sweep(&client, Timestamp::now().as_second()).await {
@@ -275,7 +278,7 @@ impl Issuer {
         }
     }
 
-    /// Looks at all subjects of a Router when its zone, its ports, or whether its instances report have changed.
+    /// Queues all subjects of a Router when its zone, its ports, or whether its instances report have changed.
     fn take_routers(&mut self, change: Change<RouterInfo>) {
         let of = |router: &RouterInfo| (is_served(router), router.zone().map(str::to_owned), router.object.ports());
         let (applied, gone) = change.into_parts();

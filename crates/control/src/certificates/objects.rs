@@ -65,7 +65,8 @@ async fn write(
     annotations: Value,
     data: &[(&str, &str)],
 ) -> kube::Result<()> {
-    let data: BTreeMap<&str, String> = data.iter().map(|(key, value)| (*key, BASE64.encode(value.as_bytes()))).collect();
+    let data: BTreeMap<&str, String> =
+        data.iter().map(|(key, value)| (*key, BASE64.encode(value.as_bytes()))).collect();
     let labels = json!({LABEL.0: LABEL.1});
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": kind, "data": data,
         "metadata": {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}});
@@ -175,7 +176,7 @@ pub(super) async fn write_certificate(
     write(client, AGENT_NAMESPACE, &name, "kubernetes.io/tls", annotations, &data).await
 }
 
-/// Deletes certificates that have expired, and attempts that nothing continues: those of names that nobody needs any more.
+/// Deletes certificates that have expired, and attempts that nothing continues: those of unused names.
 pub(super) async fn sweep(client: &kube::Client, now: i64) -> kube::Result<()> {
     for namespace in [AGENT_NAMESPACE, SCHEDULER_LEASE_NAMESPACE] {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
@@ -185,7 +186,8 @@ pub(super) async fn sweep(client: &kube::Client, now: i64) -> kube::Result<()> {
             for secret in &list.items {
                 let attempt = text(secret, ATTEMPT).and_then(|text| serde_json::from_str::<Attempt>(&text).ok());
                 let certificate = text(secret, CERTIFICATE).and_then(|chain| read(&chain, ""));
-                let is_over = attempt.is_some_and(|attempt| attempt.retry_at.max(attempt.since) + ATTEMPT_LIFETIME < now)
+                let is_over = attempt
+                    .is_some_and(|attempt| attempt.retry_at.max(attempt.since) + ATTEMPT_LIFETIME < now)
                     || certificate.is_some_and(|certificate| certificate.not_after < now);
                 if let Some(name) = secret.metadata.name.as_deref().filter(|_| is_over) {
                     tracing::info!(namespace, name, "deleting a Secret of a certificate that is not needed any more");

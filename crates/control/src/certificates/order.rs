@@ -2,44 +2,32 @@
 
 use std::time::Duration;
 
-use futures::future::join_all;
-use instant_acme::{AuthorizationStatus, ChallengeStatus, ChallengeType, Error, Identifier, NewOrder, Order, OrderStatus};
+use instant_acme::{
+    AuthorizationStatus, ChallengeStatus, ChallengeType, Error, Identifier, NewOrder, Order, OrderStatus,
+};
 use jiff::Timestamp;
-use parking_lot::Mutex;
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::ca::{self, Session, not_ready, of_api, refused};
+use super::ca::{Session, not_ready, of_api, refused};
+use super::context::Context;
 use super::objects::{self, StoredAttempt};
 use super::plan::{self, Attempt, Blocked, Failure, Issued, Step, Subject};
-use super::{Settings, budget::Budget, caa, challenges};
+use super::{Settings, caa, challenges};
 use crate::client::backoff::random;
-use crate::observe::programmed::{Clients, ProbeTarget};
+use crate::observe::programmed::ProbeTarget;
 use crate::world::issuance::Note;
 
 /// The time for a CA to validate names, and to sign.
 const CA_TIMEOUT: Duration = Duration::from_secs(90);
-/// The pause between two looks at an order: the first and the longest.
+/// The pause between two checks of an order: the first and the longest.
 const POLL: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
 /// The time until a block is checked again, which its end brings forward.
 const BLOCK: i64 = 600;
-/// How often a request whose nonce the CA rejected is sent again, in addition to what the client does.
+/// The maximum number of further tries with a new nonce, in addition to those of the client.
 const NONCES_MAX: usize = 8;
 /// The problems after which an order can be continued.
 const TRANSIENT: [&str; 4] = ["badNonce", "rateLimited", "serverInternal", "orderNotReady"];
-
-/// The parts of the loop that all orders use.
-pub(super) struct Context {
-    pub(super) client: kube::Client,
-    pub(super) settings: Settings,
-    pub(super) instances: Clients,
-    http: reqwest::Client,
-    budget: Mutex<Budget>,
-    /// Held while an account is read or created, so that there is one.
-    account: tokio::sync::Mutex<()>,
-    thumbprint: watch::Sender<Option<String>>,
-}
 
 /// The result of a step.
 pub(super) struct Outcome {
@@ -64,27 +52,6 @@ impl From<Failure> for Failed {
     }
 }
 
-impl Context {
-    pub(super) fn new(
-        client: kube::Client,
-        settings: Settings,
-        instances: Clients,
-        budget: Budget,
-        thumbprint: watch::Sender<Option<String>>,
-    ) -> Result<Context, String> {
-        let http = ca::http(&settings.ca)?;
-        let (budget, account) = (Mutex::new(budget), tokio::sync::Mutex::default());
-        Ok(Context { client, settings, instances, http, budget, account, thumbprint })
-    }
-
-    async fn session(&self) -> Result<Session, Failure> {
-        let _one = self.account.lock().await;
-        let session = ca::open(&self.client, &self.settings.ca, &self.http).await?;
-        self.thumbprint.send_if_modified(|known| known.replace(session.thumbprint.clone()) != *known);
-        Ok(session)
-    }
-}
-
 /// Does the next step for a certificate. An error is one of the platform's API.
 pub(super) async fn advance(
     context: &Context,
@@ -102,27 +69,25 @@ pub(super) async fn advance(
     let now = Timestamp::now().as_second();
     let attempt = stored.as_ref().map(|stored| &stored.attempt);
     let (step, renewal) = plan::next(subject, directory, issued.as_ref(), attempt, blocked, now);
-    let issued = issued.filter(|_| renewal.is_some());
-    let problem = attempt.and_then(|attempt| attempt.problem.clone());
-    let ended = |next_at, (reason, message): (&'static str, String)| {
-        let note = note(subject, issued.as_ref(), renewal, reason, message);
-        let not_after = issued.as_ref().map(|issued| issued.not_after);
-        Ok(Outcome { next_at, note, ended: None, not_after })
-    };
+    let known = Usable { issued: issued.filter(|_| renewal.is_some()), renewal };
     let order = match step {
         Step::Wait(until) => {
-            let failed = problem.map(|problem| failed(&problem, until)).filter(|_| renewal != Some(until));
-            return ended(until, failed.unwrap_or_default());
+            let problem = attempt.and_then(|attempt| attempt.problem.as_deref()).filter(|_| renewal != Some(until));
+            let failed = problem.map(|problem| failed(problem, until));
+            return Ok(known.outcome(subject, until, failed.unwrap_or_default()));
         }
-        Step::Blocked(blocked) => return ended(now + BLOCK, blocked.describe(&subject.host)),
+        Step::Blocked(blocked) => return Ok(known.outcome(subject, now + BLOCK, blocked.describe(&subject.host))),
         Step::Resume(url) => Some(url),
         Step::Order => None,
     };
     if order.is_none()
         && let Err(until) = context.budget.lock().take(subject.namespace.as_deref(), now)
     {
-        let message = format!("too many orders in the last hour (acme.orders, acme.namespace-orders); the next attempt is at {}", moment(until));
-        return ended(until, ("OrdersLimited", message));
+        let message = format!(
+            "too many orders in the last hour (acme.orders, acme.namespace-orders); the next attempt is at {}",
+            moment(until)
+        );
+        return Ok(known.outcome(subject, until, ("OrdersLimited", message)));
     }
     let former = stored.filter(|stored| stored.attempt.directory == *directory);
     let mut stored = former.unwrap_or_else(|| StoredAttempt {
@@ -140,34 +105,63 @@ pub(super) async fn advance(
         }
     }
     match result {
-        Ok(chain) => {
-            objects::write_certificate(client, subject, directory, &chain, &stored.key).await?;
-            objects::delete_attempt(client, subject).await?;
-            let read = objects::certificate(client, subject).await?;
-            let (step, renewal) = plan::next(subject, directory, read.as_ref(), None, None, now);
-            let Step::Wait(next_at) = step else {
-                let message = "the certificate authority issued a certificate that is not valid now; check the clock";
-                let note = note(subject, None, None, "OrderFailed", message.to_owned());
-                return Ok(Outcome { next_at: now + BLOCK, note, ended: Some(Err("clock".to_owned())), not_after: None });
-            };
-            tracing::info!(router = subject.router, host = subject.host, "got a certificate");
-            let not_after = read.as_ref().map(|issued| issued.not_after);
-            let note = note(subject, read.as_ref(), renewal, "", String::new());
-            Ok(Outcome { next_at, note, ended: Some(Ok(())), not_after })
-        }
-        Err(Failed { failure, ends }) => {
-            let Failure { reason, message, .. } = &failure;
-            tracing::warn!(router = subject.router, host = subject.host, reason, message, "failed to get a certificate; retrying");
-            if reason == "accountDoesNotExist" {
-                objects::delete_account(client, directory).await?;
-            }
-            stored.attempt.fail(&failure, ends, Timestamp::now().as_second(), random());
-            objects::write_attempt(client, subject, &stored).await?;
-            let until = stored.attempt.retry_at;
-            let outcome = ended(until, failed(message, until))?;
-            Ok(Outcome { ended: Some(Err(failure.reason)), ..outcome })
-        }
+        Ok(chain) => keep(context, subject, &chain, &stored.key).await,
+        Err(failed) => give_up(context, subject, &known, stored, failed).await,
     }
+}
+
+/// The certificate that can be used before a step, and the time of its renewal.
+struct Usable {
+    issued: Option<Issued>,
+    renewal: Option<i64>,
+}
+
+impl Usable {
+    /// Returns the outcome of a step that ended no order.
+    fn outcome(&self, subject: &Subject, next_at: i64, (reason, message): (&'static str, String)) -> Outcome {
+        let note = note(subject, self.issued.as_ref(), self.renewal, reason, message);
+        Outcome { next_at, note, ended: None, not_after: self.issued.as_ref().map(|issued| issued.not_after) }
+    }
+}
+
+/// Stores a certificate that was issued.
+async fn keep(context: &Context, subject: &Subject, chain: &str, key: &str) -> kube::Result<Outcome> {
+    let (client, directory) = (&context.client, &context.settings.ca.directory);
+    objects::write_certificate(client, subject, directory, chain, key).await?;
+    objects::delete_attempt(client, subject).await?;
+    let issued = objects::read(chain, directory);
+    let now = Timestamp::now().as_second();
+    let (step, renewal) = plan::next(subject, directory, issued.as_ref(), None, None, now);
+    let Step::Wait(next_at) = step else {
+        let message = "the certificate authority issued a certificate that has to be renewed at once; check the clock";
+        let outcome =
+            Usable { issued: None, renewal }.outcome(subject, now + BLOCK, ("OrderFailed", message.to_owned()));
+        return Ok(Outcome { ended: Some(Err("clock".to_owned())), ..outcome });
+    };
+    tracing::info!(router = subject.router, host = subject.host, "got a certificate");
+    let outcome = Usable { issued, renewal }.outcome(subject, next_at, ("", String::new()));
+    Ok(Outcome { ended: Some(Ok(())), ..outcome })
+}
+
+/// Stores a failure, which the next step waits for.
+async fn give_up(
+    context: &Context,
+    subject: &Subject,
+    known: &Usable,
+    mut stored: StoredAttempt,
+    Failed { failure, ends }: Failed,
+) -> kube::Result<Outcome> {
+    let (client, directory) = (&context.client, &context.settings.ca.directory);
+    let (Failure { reason, message, .. }, Subject { router, host, .. }) = (&failure, subject);
+    tracing::warn!(router, host, reason, message, "failed to get a certificate; retrying");
+    if reason == "accountDoesNotExist" {
+        objects::delete_account(client, directory).await?;
+    }
+    stored.attempt.fail(&failure, ends, Timestamp::now().as_second(), random());
+    objects::write_attempt(client, subject, &stored).await?;
+    let until = stored.attempt.retry_at;
+    let outcome = known.outcome(subject, until, failed(message, until));
+    Ok(Outcome { ended: Some(Err(failure.reason)), ..outcome })
 }
 
 fn failed(problem: &str, until: i64) -> (&'static str, String) {
@@ -175,11 +169,18 @@ fn failed(problem: &str, until: i64) -> (&'static str, String) {
 }
 
 /// Returns the state of a certificate: what is in use, and why another one is not there.
-fn note(subject: &Subject, issued: Option<&Issued>, renewal: Option<i64>, reason: &'static str, message: String) -> Note {
+fn note(
+    subject: &Subject,
+    issued: Option<&Issued>,
+    renewal: Option<i64>,
+    reason: &'static str,
+    message: String,
+) -> Note {
     let (names, is_of_zone) = (subject.names().join(" and "), subject.is_zone());
     let Some(issued) = issued else {
         let reason = if reason.is_empty() { "Ordering" } else { reason };
-        let message = if message.is_empty() { format!("the platform orders a certificate for {names}") } else { message };
+        let message =
+            if message.is_empty() { format!("the platform orders a certificate for {names}") } else { message };
         return Note { is_issued: false, is_of_zone, reason, message };
     };
     let (issuer, until) = (&issued.issuer, moment(issued.not_after));
@@ -195,8 +196,8 @@ fn moment(seconds: i64) -> String {
     Timestamp::from_second(seconds).map_or_else(|_| "an unknown time".to_owned(), |time| time.to_string())
 }
 
-/// Brings an order to its end; returns the chain of certificates in PEM. The private key and the URL are stored before the CA is asked for
-/// a signature.
+/// Brings an order to its end; returns the chain of certificates in PEM. The private key and the URL are stored before the CA
+/// signs anything.
 async fn place(
     context: &Context,
     subject: &Subject,
@@ -255,7 +256,8 @@ async fn place(
             let names = subject.names();
             let issued = objects::read(&chain, "");
             let is_right = issued.is_some_and(|issued| names.iter().all(|name| issued.names.contains(name)));
-            let wrong = || not_ready("response", "the certificate authority issued a certificate for other names".to_owned());
+            let wrong =
+                || not_ready("response", "the certificate authority issued a certificate for other names".to_owned());
             return if is_right { Ok(chain) } else { Err(Failed { failure: wrong(), ends: true }) };
         }
         if Instant::now() > deadline {
@@ -280,7 +282,12 @@ async fn prove(
     failed: &impl Fn(Error) -> Failed,
 ) -> Result<(), Failed> {
     let kind = || if subject.is_zone() { ChallengeType::Dns01 } else { ChallengeType::Http01 };
-    let no_challenge = || not_ready("noChallenge", format!("the certificate authority offers no challenge of the type that {} needs", subject.host));
+    let no_challenge = || {
+        not_ready(
+            "noChallenge",
+            format!("the certificate authority offers no challenge of the type that {} needs", subject.host),
+        )
+    };
     let (mut tokens, mut values) = (Vec::new(), Vec::new());
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
@@ -330,26 +337,4 @@ async fn prove(
     }
     let problem = problem.or_else(|| order.state().error.clone());
     Err(Failed { failure: refused(problem.as_ref()), ends: true })
-}
-
-/// Runs a check of all servers or instances until none of them has a fault, or the time is over: then the faults are the error.
-pub(super) async fn until_all<T, F: Future<Output = Result<bool, String>>>(
-    targets: &[T],
-    patience: Duration,
-    check: impl Fn(usize) -> F,
-) -> Result<usize, String> {
-    let (deadline, mut pause) = (Instant::now() + patience, POLL[0]);
-    loop {
-        let results = join_all((0..targets.len()).map(&check)).await;
-        let faults: Vec<&str> = results.iter().filter_map(|result| result.as_ref().err().map(String::as_str)).collect();
-        let good = results.iter().filter(|result| **result == Ok(true)).count();
-        if faults.is_empty() {
-            return Ok(good);
-        }
-        if Instant::now() > deadline {
-            let (named, more) = (faults[..faults.len().min(3)].join("; "), faults.len().saturating_sub(3));
-            return Err(if more > 0 { format!("{named}; and {more} more") } else { named });
-        }
-        wait(&mut pause).await;
-    }
 }

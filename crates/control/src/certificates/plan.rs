@@ -103,7 +103,7 @@ pub(super) struct Issued {
     pub(super) names: Vec<String>,
     /// The name of the CA.
     pub(super) issuer: String,
-    /// The directory of the CA, as it was configured.
+    /// The configured directory of the CA.
     pub(super) directory: String,
 }
 
@@ -133,7 +133,7 @@ pub(super) struct Failure {
     pub(super) message: String,
     /// Whether the CA tried to validate a name.
     pub(super) is_validation: bool,
-    /// The pause that the CA asks for.
+    /// The pause that the CA requires.
     pub(super) retry_after: Option<Duration>,
 }
 
@@ -153,7 +153,7 @@ impl Attempt {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing is to be done until a time, in seconds since 1970.
+    /// There is nothing to do until a time, in seconds since 1970.
     Wait(i64),
     Blocked(Blocked),
     /// Continue the order with this URL.
@@ -223,7 +223,8 @@ mod tests {
     fn steps() {
         let zone = Subject::zone("s1", "S1.example");
         let good = issued(&["*.s1.example", "s1.example"], 0, 90, "ca");
-        let (half, old) = (issued(&["*.s1.example"], 0, 90, "ca"), issued(&["*.s1.example", "s1.example"], 0, 90, "test"));
+        let (half, old) =
+            (issued(&["*.s1.example"], 0, 90, "ca"), issued(&["*.s1.example", "s1.example"], 0, 90, "test"));
         let (running, failed) = (attempt("ca", Some("url"), 0), attempt("ca", None, 65));
         let (late, other) = (attempt("ca", Some("url"), 65), attempt("test", Some("url"), 65));
         let elsewhere = Some(Blocked::Elsewhere);
@@ -256,7 +257,10 @@ mod tests {
                 Step::Resume(url) => url,
                 Step::Order => "order".to_owned(),
             };
-            assert!(said == expected || said.replace("58", "57").replace("59", "57") == expected, "{issued:?} {attempt:?} {day}: {said}");
+            assert!(
+                said == expected || said.replace("58", "57").replace("59", "57") == expected,
+                "{issued:?} {attempt:?} {day}: {said}"
+            );
             assert_eq!(renewal.is_some(), issued.is_some_and(|issued| issued != &half && day <= 90));
         }
     }

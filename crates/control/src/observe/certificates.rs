@@ -667,21 +667,44 @@ mod tests {
         let none = vec!["other.example other.example -1 1 -"];
         let good = vec!["shop.example shop.example -1 1 -"];
         for (entries, is_issued, is_of_zone, expected) in [
-            (&none, false, false, "False OrderFailed: instances of Router s1 have no certificate for shop.example: 192.0.2.1; refused"),
+            (
+                &none,
+                false,
+                false,
+                "False OrderFailed: instances of Router s1 have no certificate for shop.example: 192.0.2.1; refused",
+            ),
             (&none, false, true, "False OrderFailed: instances"),
             // They are about to read it.
-            (&none, true, false, "False NoCertificate: instances of Router s1 have no certificate for shop.example: 192.0.2.1; refused"),
-            (&good, true, false, "True CertificateValid: every live instance of Router s1 has a certificate for shop.example, valid \
-             until 2026-01-02T00:00:00Z; refused"),
-            (&good, true, true, "True CertificateValid: every live instance of Router s1 has a certificate for shop.example, valid \
-             until 2026-01-02T00:00:00Z"),
+            (
+                &none,
+                true,
+                false,
+                "False NoCertificate: instances of Router s1 have no certificate for shop.example: 192.0.2.1; refused",
+            ),
+            (
+                &good,
+                true,
+                false,
+                "True CertificateValid: every live instance of Router s1 has a certificate for shop.example, valid \
+             until 2026-01-02T00:00:00Z; refused",
+            ),
+            (
+                &good,
+                true,
+                true,
+                "True CertificateValid: every live instance of Router s1 has a certificate for shop.example, valid \
+             until 2026-01-02T00:00:00Z",
+            ),
         ] {
             let report = report(entries);
             let ready = examine(("shop.example", None), "s1", &[("192.0.2.1", Some(&report))], NOW).ready;
             let message = "refused".to_owned();
             let said = with_note(ready, Note { is_issued, is_of_zone, reason: "OrderFailed", message });
             let said = format!("{} {}: {}", said.status.text(), said.reason, said.message);
-            assert!(said.starts_with(expected) && said.ends_with("refused") == expected.ends_with("refused") || is_of_zone, "{said}");
+            assert!(
+                said.starts_with(expected) && said.ends_with("refused") == expected.ends_with("refused") || is_of_zone,
+                "{said}"
+            );
         }
     }
 

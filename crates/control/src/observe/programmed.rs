@@ -169,9 +169,13 @@ impl Clients {
         Some(Clients { plain, announcing })
     }
 
-    /// Asks an instance in the way of its clients, and then in the other one: whether the proxy has trusted proxies can depend on the
+    /// Sends a request to an instance like its clients, and then the other way: whether the proxy has trusted proxies can depend on the
     /// options of its agent.
-    pub(crate) async fn ask<T, F>(&self, target: ProbeTarget, asked: impl Fn(reqwest::Client) -> F) -> Result<T, String>
+    pub(crate) async fn request<T, F>(
+        &self,
+        target: ProbeTarget,
+        asked: impl Fn(reqwest::Client) -> F,
+    ) -> Result<T, String>
     where
         F: Future<Output = Result<T, String>>,
     {
@@ -210,7 +214,7 @@ async fn probe(
     if let Err(error) = paths::check(path) {
         return Err((PATH_NOT_SUPPORTED, format!("no proxy serves spec.path {path:?}: it {error}")));
     }
-    let served = http.ask(target, |http| request(http, &route, path, target.address)).await;
+    let served = http.request(target, |http| request(http, &route, path, target.address)).await;
     served.map_err(|error| (PROBE_FAILED, error))?;
     Ok(route.metadata.generation.and_then(NonZeroI64::new))
 }

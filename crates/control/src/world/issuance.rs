@@ -24,12 +24,12 @@ pub struct Issuance(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    known: Mutex<Known>,
+    known: Mutex<NoteMap>,
     news: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct NoteMap {
     notes: HashMap<String, HashMap<String, Note>>,
     /// The Routers with changes.
     changed: Vec<String>,
