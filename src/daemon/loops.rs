@@ -274,6 +274,7 @@ impl Shared<'_> {
             shared,
             instance: self.instance.to_owned(),
             share_percent: self.runtime_settings.deletion_hold_threshold.subscribe(),
+            metrics: self.metrics(sources::metrics::Metrics::register),
         };
         list.leader("sources", parts, sources::writer::run);
     }

@@ -140,6 +140,7 @@ async fn write(routes: usize) {
         shared: Arc::clone(&shared),
         instance: "bench".to_owned(),
         share_percent: watch::Sender::new(25).subscribe(),
+        metrics: Default::default(),
     };
     let (written, mut changes) = world.routes.read();
     let (began, loops) = (Instant::now(), tokio::spawn(writer::run(client, world, parts, stop.clone())));

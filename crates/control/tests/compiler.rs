@@ -617,16 +617,16 @@ fn challenges_are_served_for_names_of_their_namespace() {
         ("the custom host of another namespace", "evil", "shop-web.acme.v3.example", false),
         ("a name on another shard", "shop", "_acme-challenge.shop-web.s2.v3.example", false),
         ("a name below", "shop", "_acme-challenge.x.shop-web.s1.v3.example", false),
-        ("a name of nobody", "shop", "_acme-challenge.shop-none.s1.v3.example", false),
+        ("a name of no Route", "shop", "_acme-challenge.shop-none.s1.v3.example", false),
         ("the shard of a tenant", "shop", "_acme-challenge.s1.v3.example", false),
         ("a shard", platform, "_acme-challenge.s1.v3.example", true),
         ("a custom host, by the platform", platform, "shop-web.acme.v3.example", true),
-        ("a label of nobody", platform, "shop-none.acme.v3.example", false),
+        ("a label of no Route", platform, "shop-none.acme.v3.example", false),
         ("the parent zone", platform, "_acme-challenge.v3.example", false),
         ("another name", "shop", "shop-web.s1.v3.example", false),
         ("a name outside", platform, "_acme-challenge.example", false),
-        ("beside a CNAME", "shop", "_acme-challenge.shop-cname.s1.v3.example", false),
-        ("beside TXT records", "shop", "_acme-challenge.shop-txt.s1.v3.example", true),
+        ("next to a CNAME", "shop", "_acme-challenge.shop-cname.s1.v3.example", false),
+        ("next to TXT records", "shop", "_acme-challenge.shop-txt.s1.v3.example", true),
     ] {
         let records = json!(["_acme-challenge.shop-cname CNAME x.example.", "_acme-challenge.shop-txt 60 TXT own"]);
         let inputs = Inputs {

@@ -1,8 +1,8 @@
 //! ChallengeRecord: a TXT record that proves the control of a name to a certification authority.
 //!
 //! Name servers create these for ACME clients that update DNS (RFC 2136), and the leader for the platform's own certificates. A
-//! certificate of a name that belongs to someone else would let its owner take that name's traffic, so a record must be about a name that a
-//! RouteBinding of its namespace has, whoever writes it. The compiler of zones checks this again, for APIs without these hooks, and
+//! certificate of a name of another namespace would let its owner take that name's traffic, so a record must be about a name that a
+//! RouteBinding of its namespace has, even if the platform writes it. The compiler of zones checks this again, for APIs without these hooks, and
 //! because the Route can go before its record.
 
 use std::sync::LazyLock;

@@ -19,7 +19,7 @@ use signpost_types::names::{ACME_CHALLENGE_LABEL, ACME_LABEL};
 use signpost_types::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 use signpost_types::v1alpha1::challenge_record::{ChallengeRecord, VALUES_MAX};
 
-/// The TTL of the records. Clients ask for the next proof of a name as soon as they have deleted the last one.
+/// The TTL of the records. Clients add the next proof of a name as soon as they have deleted the last one.
 const TTL_SECONDS: u32 = 1;
 
 /// A ChallengeRecord, reduced.
@@ -74,9 +74,9 @@ pub fn first_label(name: &Name) -> Option<String> {
 
 /// The TXT values of names in one zone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Texts(BTreeMap<Name, BTreeSet<Box<str>>>);
+pub struct TextValues(BTreeMap<Name, BTreeSet<Box<str>>>);
 
-impl Texts {
+impl TextValues {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

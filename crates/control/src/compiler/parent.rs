@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use super::apex::{self, Soa};
-use super::challenges::{self, Texts};
+use super::challenges::{self, TextValues};
 use super::digest::Digest;
 use super::settings::Settings;
 use signpost_dns::wire::{Name, RecordType};
@@ -32,7 +32,7 @@ use signpost_dns::zone::{Contents, OwnerChange, Rrset};
 #[derive(Debug, Clone, Default)]
 pub struct Delegations {
     apexes: BTreeSet<Name>,
-    texts: Texts,
+    texts: TextValues,
     digest: Digest,
 }
 

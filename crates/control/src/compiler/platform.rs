@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, LazyLock};
 
-use super::challenges::{self, ChallengeInput, Texts, first_label};
+use super::challenges::{self, ChallengeInput, TextValues, first_label};
 use super::diagnostic::{Diagnostic, Object};
 use super::digest::Digest;
 use super::expectation::label_below;
@@ -411,8 +411,8 @@ impl Platform {
     }
 
     /// Returns the values of ChallengeRecords in the zone of the shard at `apex`.
-    fn texts_in(&self, apex: &Name) -> Texts {
-        let mut texts = Texts::default();
+    fn texts_in(&self, apex: &Name) -> TextValues {
+        let mut texts = TextValues::default();
         let at_or_below = self.challenges.range::<Name, _>(apex..).take_while(|(owner, _)| owner.is_at_or_below(apex));
         let is_here = |owner: &Name| {
             let is_of_host = |domain: &Domain| challenges::is_of_host(owner, &domain.apex);

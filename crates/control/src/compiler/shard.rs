@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 
 use super::apex;
-use super::challenges::Texts;
+use super::challenges::TextValues;
 use super::diagnostic::Diagnostic;
 use super::digest::Digest;
 use super::expectation::{Expectation, label_below};
@@ -48,7 +48,7 @@ pub struct ShardView {
     /// The apexes of the shards directly inside this one.
     cuts: BTreeSet<Name>,
     /// The values of ChallengeRecords.
-    texts: Texts,
+    texts: TextValues,
     /// The wildcard and the further records of a Router that has any. Without them, the wildcard is derived from the addresses when
     /// it is needed, which parses nothing: copies for 100,000 shards would take some 80 MB.
     contents: Option<Box<Contents>>,
@@ -74,11 +74,11 @@ impl ShardView {
     /// Returns the view of a Router with no other shard inside its own. Records that make the zone invalid are omitted, all of them if the
     /// fault is in the whole zone.
     pub fn new(router: RouterInput, settings: &Settings) -> ShardView {
-        ShardView::with(router, BTreeSet::new(), Texts::default(), settings)
+        ShardView::with(router, BTreeSet::new(), TextValues::default(), settings)
     }
 
     /// Returns the view of a Router whose zone has these cuts, and the values of these ChallengeRecords.
-    pub fn with(router: RouterInput, cuts: BTreeSet<Name>, texts: Texts, settings: &Settings) -> ShardView {
+    pub fn with(router: RouterInput, cuts: BTreeSet<Name>, texts: TextValues, settings: &Settings) -> ShardView {
         let mut diagnostics = Vec::new();
         let mut contents = compile(&router, &cuts, &mut diagnostics);
         let mut labels = record_labels(&contents);
@@ -130,7 +130,7 @@ impl ShardView {
     }
 
     /// Returns the values of ChallengeRecords in the zone.
-    pub fn texts(&self) -> &Texts {
+    pub fn texts(&self) -> &TextValues {
         &self.texts
     }
 
@@ -182,7 +182,7 @@ fn record_labels(contents: &Contents) -> BTreeSet<Box<str>> {
 
 /// Adds the values of ChallengeRecords to those of the Router's own TXT records. Where the Router has a CNAME, a DNAME above, or a cut,
 /// there is no place for them.
-fn add_texts(contents: &mut Contents, texts: &Texts) {
+fn add_texts(contents: &mut Contents, texts: &TextValues) {
     for (owner, mut rrset) in texts.rrsets() {
         let above = std::iter::successors(Some(owner.clone()), Name::parent).take_while(|name| name != contents.apex());
         let has = |name: &Name, rtype| contents.get(name, rtype).is_some();

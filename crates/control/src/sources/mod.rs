@@ -26,6 +26,7 @@ pub mod conflicts;
 pub mod derivation;
 
 pub mod losses;
+pub mod metrics;
 pub mod reader;
 pub mod rights;
 pub mod writer;

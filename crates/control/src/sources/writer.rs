@@ -33,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 use super::derivation::{Changes, Derivation};
 use super::inventory::{Kind, Objects};
 use super::losses::Losses;
+use super::metrics::Metrics;
 use super::reader::{self, Discovered, Event, Item, Reader};
 use super::{Mode, Name, Note, Platform, Reason, Settings, Shard, Shared, Source};
 use crate::client::backoff::random;
@@ -76,6 +77,7 @@ pub struct Parts {
     pub instance: String,
     /// The percentage of known objects that can be lost at once.
     pub share_percent: watch::Receiver<u32>,
+    pub metrics: Metrics,
 }
 
 /// Runs until `stop`. `client` writes to the platform.
@@ -175,6 +177,7 @@ struct Writer {
     /// The notes about writes that the platform rejects.
     rejected: BTreeMap<Key, Note>,
     is_changed: bool,
+    metrics: Metrics,
     queue: WorkQueue<Key>,
     failures: FailureLog,
 }
@@ -216,6 +219,7 @@ impl Writer {
             confirming: BTreeMap::new(),
             rejected: BTreeMap::new(),
             is_changed: true,
+            metrics: parts.metrics,
             queue,
             failures: FailureLog::default(),
         }
@@ -616,6 +620,7 @@ impl Writer {
                 derived.notes.insert(Arc::new(Note { source, reason: Reason::Held, message }));
             }
         }
+        self.metrics.set(&derived, self.derivation.inventory().failures.keys().copied());
         self.shared.derived.send_replace(Arc::new(derived));
     }
 }
@@ -690,6 +695,9 @@ impl Controller for Writer {
     }
 
     fn done(&mut self, key: Key, result: kube::Result<Done>, now: Instant) {
+        if let Key::Router(_) | Key::Route(_) = key {
+            self.metrics.count(result.is_ok());
+        }
         match result {
             Ok(done) => {
                 self.queue.succeeded(&key);
@@ -729,6 +737,7 @@ impl Controller for Writer {
     }
 
     fn end(&mut self) {
+        self.metrics.clear();
         self.shared.derived.send_replace(Arc::default());
     }
 }

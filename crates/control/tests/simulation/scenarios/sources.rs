@@ -39,6 +39,7 @@ impl Leader {
             shared: Arc::clone(&shared),
             instance: "leader".to_owned(),
             share_percent: watch::Sender::new(25).subscribe(),
+            metrics: Default::default(),
         };
         let running = tokio::spawn(writer::run(platform.api.admin(), world, parts, stop.clone()));
         Leader { stop, running, shared }
