@@ -589,9 +589,10 @@ fn on_a_clusters_api_agents_have_the_same_rights() {
                 let may = matches!(decide(&agent, &access), Decision::Allowed { .. });
                 // Agents only need to apply and delete.
                 let is_lease = resource == "leases" && ["get", "update"].contains(&verb);
-                let is_of_this_role = (resource == "leases") == (namespace == AGENT_NAMESPACE);
-                // There, each namespace grants the right for single Secrets.
-                let is_granted_apart = is_lease || resource == "secrets";
+                // There, each namespace of tenants grants the right for single Secrets.
+                let is_secret = resource == "secrets";
+                let is_of_this_role = (resource == "leases" || is_secret) == (namespace == AGENT_NAMESPACE);
+                let is_granted_apart = is_lease || is_secret && namespace != AGENT_NAMESPACE;
                 assert_eq!(
                     rule.is_some(),
                     may && is_of_this_role && !is_granted_apart,
@@ -601,7 +602,7 @@ fn on_a_clusters_api_agents_have_the_same_rights() {
             }
         }
     }
-    assert_eq!(allowed, 18);
+    assert_eq!(allowed, 19);
 }
 
 /// The manifests of the rights of sources are those of the table. `SIGNPOST_RENEW_RIGHTS=1` writes them.

@@ -171,6 +171,10 @@ fn contradictions(settings: &Settings) -> Vec<Error> {
         (["dns.certificate", "dns.key"], [settings.dns.certificate.is_some(), settings.dns.key.is_some()]),
         (["etcd.certificate", "etcd.key"], [settings.etcd.certificate.is_some(), settings.etcd.key.is_some()]),
         (["etcd.user", "etcd.password-file"], [settings.etcd.user.is_some(), settings.etcd.password_file.is_some()]),
+        (
+            ["acme.external-account", "acme.external-account-key-file"],
+            [settings.acme.external_account.is_some(), settings.acme.external_account_key_file.is_some()],
+        ),
     ];
     for ([one, other], [has_one, has_other]) in pairs {
         if has_one != has_other {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use data_encoding::BASE64URL_NOPAD;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::settings::Settings;
@@ -11,6 +12,7 @@ use super::value::{Role, Strategy};
 use signpost_api::kinds::quotas::Limits;
 use signpost_apiserver::audit;
 use signpost_apiserver::limits::Amount;
+use signpost_control::certificates::ca;
 use signpost_control::instances::objects;
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::webhook;
@@ -32,6 +34,14 @@ pub enum AdminTls {
         /// `admin.tls-key`.
         key: PathBuf,
     },
+}
+
+/// The file with the key of an external account cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("\"acme.external-account-key-file\" {}: {problem}", path.display())]
+pub struct AccountKeyError {
+    path: PathBuf,
+    problem: String,
 }
 
 impl Settings {
@@ -144,6 +154,32 @@ impl Settings {
             annotation_prefixes: own.annotation_prefixes.clone(),
             private_addresses: own.private_addresses,
         }
+    }
+
+    /// Returns the certificate authority, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`AccountKeyError`]: the file with the key of an external account cannot be read.
+    pub fn certificate_authority(&self) -> Result<Option<ca::Settings>, AccountKeyError> {
+        let own = &self.acme;
+        let Some(directory) = own.directory.clone() else { return Ok(None) };
+        let key = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
+            let key = text.and_then(|text| {
+                let text = text.trim().trim_end_matches('=');
+                BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| "not a key in Base64 for URLs".to_owned())
+            });
+            key.map_err(|problem| AccountKeyError { path: path.clone(), problem })
+        };
+        let key = own.external_account_key_file.as_ref().map(key).transpose()?;
+        Ok(Some(ca::Settings {
+            directory,
+            contact: own.contact.clone(),
+            profile: own.profile.clone(),
+            external_account: own.external_account.clone().zip(key),
+            authorities: own.ca_file.clone(),
+        }))
     }
 
     /// Returns the strategy or the webhook that chooses Routers.

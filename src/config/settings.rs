@@ -56,6 +56,8 @@ const SECONDARIES_MAX: usize = 64;
 const PRIMARIES_MAX: usize = 1_000;
 /// Each new zone is compared with them.
 const GROUPS_MAX: usize = 256;
+/// The account lists them.
+const ACME_CONTACTS_MAX: usize = 8;
 /// A table of `jwt-issuer`, for error messages.
 const ISSUER_EXAMPLE: &str = "{ issuer = \"…\", audience = \"…\", jwks = \"…\" }";
 /// The greatest quotas: twice as much is still a number.
@@ -439,6 +441,30 @@ settings! {
         /// name instead; queried in this order.
         resolver: Vec<SocketAddr> = by("ADDR[:PORT]", value::server_address).list().at_most(RESOLVERS_MAX),
             unset("those of /etc/resolv.conf");
+    }
+    acme: Acme "acme" "Certificates from a certificate authority (ACME)" {
+        /// The URL of the directory of a certificate authority, such as `https://acme-v02.api.letsencrypt.org/directory`. The
+        /// leading process with the role `scheduler` then gets certificates for the zones of Routers, and for custom hosts
+        /// whose Routes name no Secret. With it you accept the authority's terms of service. All processes with the role
+        /// `scheduler` need the same values of this section. See docs/certificates.md.
+        directory: Option<String> = by("URL", value::acme_directory), unset("none: the platform gets no certificates");
+        /// An address for mail of the authority about the account, such as `ops@example.org`.
+        contact: Vec<String> = by("ADDRESS", value::mail_address).list().at_most(ACME_CONTACTS_MAX).unless(|a, b| a == b),
+            unset("none");
+        /// The profile of certificates, if the authority has several.
+        profile: Option<String> = text("NAME", 1..=64), unset("that of the authority");
+        /// The identifier of the key that binds the account to one at the authority's operator (external account binding).
+        /// Requires `acme.external-account-key-file`.
+        external_account: Option<String> = text("ID", 1..=256), unset("none");
+        /// The file with that key: an HMAC key in Base64 for URLs, as authorities give it. Requires `acme.external-account`.
+        external_account_key_file: Option<PathBuf> = path("FILE"), unset("none");
+        /// The CA certificates in PEM to trust for `directory` instead of the system's certificates.
+        ca_file: Option<PathBuf> = path("FILE"), unset("none");
+        /// The most orders of custom hosts of a namespace in an hour. Other hosts of the namespace wait. Renewals count, too.
+        namespace_orders: u32 = number("N", 1..=1_000_000), "20";
+        /// The most orders of custom hosts in an hour. Authorities limit the orders of an account: Let's Encrypt has 300 in
+        /// three hours. Those of zones count, and do not wait.
+        orders: u32 = number("N", 1..=1_000_000), "90";
     }
     deletion_hold: DeletionHold "deletion-hold" "Deletion holds" {
         /// The percentage of RouteBindings that, if they are missing from the API's list or deleted within a minute, a

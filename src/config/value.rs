@@ -297,6 +297,25 @@ pub(super) fn resolver(text: &str) -> Result<Resolver, String> {
     }
 }
 
+/// Reads the URL of an ACME directory, which RFC 8555 §6.1 requires to be `https`.
+pub(super) fn acme_directory(text: &str) -> Result<String, String> {
+    let url = trust::url(text).map_err(|error| error.to_string())?;
+    match url.starts_with("https:") {
+        true => Ok(url),
+        false => Err("must be https".to_owned()),
+    }
+}
+
+/// Reads an address for mail.
+pub(super) fn mail_address(text: &str) -> Result<String, &'static str> {
+    let is_valid = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b',' | b'?' | b'<' | b'>');
+    let parts = text.split_once('@').filter(|(user, host)| !user.is_empty() && host.contains('.'));
+    match parts.is_some() && text.len() <= 254 && text.bytes().all(is_valid) {
+        true => Ok(text.to_owned()),
+        false => Err("must be an address for mail, such as ops@example.org"),
+    }
+}
+
 /// Reads the URL of an API server.
 pub(super) fn api_server(text: &str) -> Result<Uri, String> {
     let url = trust::url(text).map_err(|error| error.to_string())?;

@@ -26,6 +26,7 @@ use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::config::value::RouterRuntime;
 use crate::config::{self, Role};
+use signpost_control::certificates::ca;
 use signpost_control::challenges;
 use signpost_control::client::lease::Leadership;
 use signpost_control::client::reflector::HealthProbe;
@@ -76,6 +77,8 @@ pub struct Shared<'a> {
     pub listened: &'a [SocketAddr],
     /// The key for the challenges of hosts; `None`: hosts need no verification.
     pub host_key: Option<Key>,
+    /// The certificate authority from which the platform gets certificates.
+    pub authority: Option<ca::Settings>,
     /// The serial in the file of the platform's domain, which the allocation of serials waits for.
     pub base: BaseSerial,
     /// The zones of the name server in this process.
@@ -220,6 +223,12 @@ impl Shared<'_> {
         list.leader("certificates", self.metrics(certificates::Metrics::register), |_, world, metrics, stop| {
             certificates::run(world, metrics, stop)
         });
+        if let Some(settings) = self.issuing() {
+            let metrics = self.metrics(signpost_control::certificates::Metrics::register);
+            list.leader("orders of certificates", (settings, metrics), |client, world, (settings, metrics), stop| {
+                signpost_control::certificates::run(client, world, settings, metrics, stop)
+            });
+        }
         list.leader("Services of Routes", self.metrics(resolved_refs::Metrics::register), |_, world, metrics, stop| {
             resolved_refs::run(world, metrics, stop)
         });
@@ -355,6 +364,22 @@ impl Shared<'_> {
         };
         let holder = Holder::scheduler(self.instance, instances);
         Reporter::new(self.controller.clone(), &self.world.holds, holder, losses)
+    }
+
+    /// Returns the settings of orders of certificates, if the platform gets any.
+    fn issuing(&self) -> Option<signpost_control::certificates::Settings> {
+        let Shared { config, platform, .. } = self;
+        let ca = self.authority.clone()?;
+        let resolvers = host_resolvers(config);
+        Some(signpost_control::certificates::Settings {
+            ca,
+            servers: servers_to_ask(config, platform, self.listened),
+            resolvers: if resolvers.is_empty() { platform_resolvers(config) } else { resolvers },
+            patience: config.verify.timeout,
+            verify_hosts: self.host_key.is_some(),
+            namespace_orders: config.acme.namespace_orders,
+            orders: config.acme.orders,
+        })
     }
 
     /// Returns the check of owners, if hosts need verification.

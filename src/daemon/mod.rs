@@ -63,6 +63,7 @@ use self::tasks::Tasks;
 use crate::admin::Admin;
 use crate::admin::health::Health;
 use crate::admin::liveness::Liveness;
+use crate::config::parts::AccountKeyError;
 use crate::config::{self, ConfigSources, Settings};
 use signpost_apiserver::store::embedded::OpenError;
 use signpost_control::name_server::domain::{DomainMismatch, Domains};
@@ -104,6 +105,8 @@ pub enum Error {
     Etcd(String),
     #[error("{0}")]
     EncryptionKey(String),
+    #[error(transparent)]
+    Acme(#[from] AccountKeyError),
     #[error("certificates: {0}")]
     Tls(#[from] tls::Error),
     #[error("cannot open the audit log {}: {source} (--audit-log, or --audit-policy off)", path.display())]
@@ -145,6 +148,7 @@ impl Error {
                 | Error::ZoneFiles(_)
                 | Error::Transfers(_)
                 | Error::Catalog(_)
+                | Error::Acme(_)
                 | Error::Manifests(_)
         )
     }

@@ -3,6 +3,7 @@
 //!
 //! Each file is one journey. The tests do not inspect internals: they assert only what a user would see.
 
+mod acme;
 mod acme_clients;
 mod admin_tls;
 mod agent;

@@ -20,9 +20,10 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use signpost_types::instance::{AGENT_NAMESPACE, certificate_name};
 use signpost_types::paths;
 use signpost_types::traffic::{Network, Requested};
-use signpost_types::v1alpha1::route::{self, Route, RouteSpec};
+use signpost_types::v1alpha1::route::{self, NameKind, Route, RouteSpec, Tls};
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 use signpost_types::v1alpha1::traffic::{NETWORKS_MAX, RouterProxy, TrafficMaxima};
 
@@ -31,7 +32,9 @@ use self::backends::{Backends, ResolvedTarget, distribute, upstream};
 pub use self::refused::{NETWORKS, Refused, networks};
 pub use self::shares::Limits;
 use self::shares::{Scope, ServerQuotas};
-use crate::site::{Certificate, Changes, Host, PathPrefix, Paths, RouteKey, RouterSettings, Site, Upstream};
+use crate::site::{
+    Certificate, Changes, Host, PathPrefix, Paths, RouteKey, RouterSettings, Site, Thumbprint, Upstream,
+};
 
 /// Namespace and name.
 pub type Key = (String, String);
@@ -209,6 +212,27 @@ impl Resolver {
         &self.secrets
     }
 
+    /// Returns the Secrets with the certificates that the platform gets: for the zone of the Router, and for custom hosts. Without a
+    /// thumbprint, it gets none.
+    pub fn issued(&self, zone: Option<&str>) -> BTreeMap<Host, Key> {
+        let Some(_) = &self.site.thumbprint else { return BTreeMap::new() };
+        let secret = |host: &str| (AGENT_NAMESPACE.to_owned(), certificate_name(&self.router, host));
+        let hosts = self.site.issued.iter().map(|host| (host.clone(), secret(host.as_str())));
+        let wildcard = zone.map(|zone| format!("*.{}", zone.to_ascii_lowercase()));
+        let of_zone = wildcard.iter().flat_map(|wildcard| [&**wildcard, &wildcard[2..]].map(|host| (host, wildcard)));
+        let of_zone = of_zone.filter_map(|(host, wildcard)| Some((host.parse().ok()?, secret(wildcard))));
+        hosts.chain(of_zone).collect()
+    }
+
+    /// Sets the thumbprint of the platform's ACME account; returns whether that is a change.
+    pub fn set_thumbprint(&mut self, thumbprint: Option<Thumbprint>) -> bool {
+        let differs = self.site.thumbprint != thumbprint;
+        if differs {
+            Arc::make_mut(&mut self.site).thumbprint = thumbprint;
+        }
+        differs
+    }
+
     /// Replaces the certificates of the Site.
     pub fn set_certificates(&mut self, certificates: BTreeMap<Host, Certificate>) {
         Arc::make_mut(&mut self.site).certificates = certificates;
@@ -380,8 +404,12 @@ impl Resolver {
         let winners = claims.iter().filter_map(|(path, routes)| Some((path.clone(), routes.first()?.route.clone())));
         let winners: Paths = winners.collect();
         let claimants = claims.values().flatten().map(|claim| claim.route.clone()).collect();
-        let has_changed = self.site.hosts.get(host) != Some(&winners);
+        if claims.is_empty() {
+            self.claims.remove(host);
+        }
         let secret = winners.values().find_map(|route| secret_of(self.routes.get(route)?));
+        let is_issued = secret.is_none() && self.is_issued(host, &winners);
+        let has_changed = self.site.hosts.get(host) != Some(&winners) || self.site.issued.contains(host) != is_issued;
         if self.secrets.get(host) != secret.as_ref() {
             let secrets = Arc::make_mut(&mut self.secrets);
             match secret {
@@ -390,16 +418,31 @@ impl Resolver {
             }
         }
         if has_changed {
-            let hosts = &mut Arc::make_mut(&mut self.site).hosts;
+            let site = Arc::make_mut(&mut self.site);
             match winners.is_empty() {
-                true => _ = hosts.remove(host),
-                false => _ = hosts.insert(host.clone(), winners),
+                true => _ = site.hosts.remove(host),
+                false => _ = site.hosts.insert(host.clone(), winners),
+            }
+            match is_issued {
+                true => _ = site.issued.insert(host.clone()),
+                false => _ = site.issued.remove(host),
             }
         }
-        if claims.is_empty() {
-            self.claims.remove(host);
-        }
         (has_changed, claimants)
+    }
+
+    /// Returns whether the platform gets a certificate for a host whose Routes name no Secret: a custom host with TLS that ends here.
+    fn is_issued(&self, host: &Host, paths: &Paths) -> bool {
+        let ends_here = |key: &RouteKey| {
+            let route = self.routes.get(key)?;
+            let names = &self.bindings.get(key)?.spec.names;
+            let is_its_own = |name: &str| name.eq_ignore_ascii_case(host.as_str());
+            let is_custom = names.iter().any(|name| name.kind == NameKind::Custom && is_its_own(&name.name));
+            Some(is_custom && route.spec.tls.as_ref().is_some_and(Tls::ends_at_router))
+        };
+        !host.is_wildcard()
+            && self.site.passthrough(paths).is_none()
+            && paths.values().any(|route| ends_here(route) == Some(true))
     }
 
     /// Records the faults of a Route. Returns those that are new.

@@ -40,7 +40,7 @@ use crate::listeners::Listeners;
 use crate::pending::PendingChanges;
 use crate::proxy::{Applied, Fault, Proxy, ProxyError};
 use crate::resolve::{Limits, Objects, Refused, Resolver, RouteFault, is_served};
-use crate::secrets::Secrets;
+use crate::secrets::{Origin, Secrets};
 use crate::site::{Certificate, Changes, Host, Part, RouteKey, Site};
 use crate::traffic::access_log::{AccessLog, Output};
 use crate::traffic::{INTERVAL, Meter, PAUSE_FACTOR, Traffic};
@@ -91,7 +91,12 @@ pub struct Agent {
     directory: Option<Directory>,
     /// The certificates in the directory.
     files: BTreeMap<Host, Certificate>,
+    /// The certificates of Secrets that Routes name.
     secrets: Arc<Secrets>,
+    /// The certificates that the platform got.
+    issued: Arc<Secrets>,
+    /// The zone of the Router.
+    zone: Option<String>,
     /// The end of the wait for Secrets at the start.
     secrets_by: Option<Instant>,
     listeners: Listeners,
@@ -177,7 +182,9 @@ impl Agent {
             routers: Arc::new(Followed::new(|_: &mut Router| true)),
             directory: settings.certificates.clone().map(Directory::new),
             files: BTreeMap::new(),
-            secrets: Arc::new(Secrets::new(&settings.directory)),
+            secrets: Arc::new(Secrets::new(&settings.directory, Origin::Routes)),
+            issued: Arc::new(Secrets::new(&settings.directory, Origin::Platform)),
+            zone: None,
             secrets_by: None,
             listeners: Listeners::new(settings.listeners.clone()),
             resolver: Resolver::new(&router, settings.refused.clone(), settings.limits),
@@ -241,8 +248,10 @@ impl Agent {
             spawn_follower(&self.routers, &client, &changed),
         ];
         let secrets_changed = Arc::new(Notify::new());
-        let reading = self.secrets.clone().follow(client.clone(), secrets_changed.clone());
-        let _reading = AbortOnDropHandle::new(tokio::spawn(reading));
+        let _reading = [&self.secrets, &self.issued].map(|secrets| {
+            let reading = secrets.clone().follow(client.clone(), secrets_changed.clone());
+            AbortOnDropHandle::new(tokio::spawn(reading))
+        });
         let lease_stop = CancellationToken::new();
         let lease = self.settings.instance.clone().keep(
             client,
@@ -323,13 +332,16 @@ impl Agent {
                 false => tracing::warn!(%route, ?reason, message, "a Route is not served, or is served only in part"),
             }
         }
-        let has_new_secrets = self.secrets.want(self.resolver.secrets()) && self.secrets.settle();
+        let issued = Arc::new(self.resolver.issued(self.zone.as_deref()));
+        let wants_others = self.secrets.want(self.resolver.secrets()) | self.issued.want(&issued);
+        let has_new_secrets = wants_others && self.secrets.settle() | self.issued.settle();
         if has_new_secrets {
             self.merge_certificates();
             self.certificates = None;
         }
         let has_new_certificates = has_new_certificates || has_new_secrets;
-        if !self.report.borrow().is_synced && !self.secrets.is_read() {
+        let are_read = self.secrets.is_read() && self.issued.is_read();
+        if !self.report.borrow().is_synced && !are_read {
             let until = *self.secrets_by.get_or_insert_with(|| Instant::now() + SECRETS_WAIT);
             if Instant::now() < until {
                 // The end of each read is a change.
@@ -394,7 +406,8 @@ impl Agent {
             // Certificates that were read meanwhile are reported with the next change.
             let has_changed = self.certificates.is_none() || self.rejected != applied.faults;
             if has_changed && !self.has_new_certificates {
-                let report = certificates(self.directory.as_ref(), &self.secrets, &applied.faults);
+                let secrets = [&*self.issued, &*self.secrets];
+                let report = certificates(self.directory.as_ref(), secrets, &applied.faults);
                 self.certificates = Some(Arc::new(report));
             }
             self.rejected.clone_from(&applied.faults);
@@ -455,10 +468,15 @@ impl Agent {
         for (key, router) in self.routers.take().0 {
             if key.1 == self.settings.instance.router {
                 self.update_access_log(router.as_deref());
-                let proxy = router.as_ref().map(|router| router.spec.proxy.as_ref());
-                if proxy.is_some_and(|proxy| self.resolver.set_router(proxy)) {
-                    // The proxy must get all of the Site.
-                    self.is_applied = false;
+                if let Some(router) = &router {
+                    self.zone.clone_from(&router.spec.dns);
+                    let acme = router.status.as_ref().and_then(|status| status.acme.as_ref());
+                    let thumbprint = acme.and_then(|acme| acme.account_thumbprint.parse().ok());
+                    let differs = self.resolver.set_router(router.spec.proxy.as_ref());
+                    if self.resolver.set_thumbprint(thumbprint) | differs {
+                        // The proxy must get all of the Site.
+                        self.is_applied = false;
+                    }
                 }
             }
             self.listeners.put(key, router);
@@ -495,7 +513,7 @@ impl Agent {
         if self.reload_certificates() {
             self.apply_certificates();
         }
-        if self.secrets.is_due() {
+        if self.secrets.is_due() || self.issued.is_due() {
             self.settle_secrets();
         }
         if self.applying.is_none() {
@@ -579,12 +597,12 @@ impl Agent {
     }
 
     fn certificate_faults(&self) -> usize {
-        self.directory.as_ref().map_or(0, Directory::faults) + self.secrets.faults()
+        self.directory.as_ref().map_or(0, Directory::faults) + self.secrets.faults() + self.issued.faults()
     }
 
     /// Applies the certificates of Secrets, and reports their faults, if any has changed.
     fn settle_secrets(&mut self) {
-        if self.secrets.settle() || !self.report.borrow().is_synced {
+        if self.secrets.settle() | self.issued.settle() || !self.report.borrow().is_synced {
             self.apply_certificates();
         }
     }
@@ -596,9 +614,11 @@ impl Agent {
         self.due = Some(Instant::now());
     }
 
-    /// Gives the Site the certificates of files, and of Secrets, which come first.
+    /// Gives the Site the certificates of files, of those that the platform got, which come before, and of Secrets that Routes name, which
+    /// come first.
     fn merge_certificates(&mut self) {
         let mut certificates = self.files.clone();
+        certificates.extend(self.issued.certificates());
         certificates.extend(self.secrets.certificates());
         self.resolver.set_certificates(certificates);
     }
@@ -668,10 +688,10 @@ fn last_site(report: &watch::Sender<Report>, resolver: &Resolver) -> LastSite {
     LastSite { revisions: report.revisions, certificates: report.certificates.clone(), site: resolver.site().clone() }
 }
 
-/// Returns the certificates that a proxy serves, which rejects some parts.
-fn certificates(directory: Option<&Directory>, secrets: &Secrets, rejected: &[Fault]) -> CertificatesReport {
+/// Returns the certificates that a proxy serves, which rejects some parts. Later Secrets come before earlier ones.
+fn certificates(directory: Option<&Directory>, secrets: [&Secrets; 2], rejected: &[Fault]) -> CertificatesReport {
     let mut certificates: BTreeMap<Host, CertificateReport> = directory.map(Directory::report).unwrap_or_default();
-    for (host, mut report) in secrets.report() {
+    for (host, mut report) in secrets.into_iter().flat_map(Secrets::report) {
         if report.served.is_none() {
             report.served = certificates.remove(&host).and_then(|file| file.served);
         }

@@ -1,4 +1,4 @@
-//! The certificates of `spec.tls.secretName`: of each host, that of the Secret that its Route names.
+//! The certificates of Secrets: of each host, that of the Secret that its Route names in `spec.tls.secretName`, or that the platform got.
 //!
 //! The agent reads each Secret by itself, because its rights are for single Secrets: here by the Routes of its Router, in a cluster by a
 //! Role of the namespace. A Secret is of the namespace of its Route, so that nothing that a tenant writes leads to one of another. It
@@ -48,8 +48,6 @@ const HOSTS_MAX: usize = 1_000;
 const ERROR_BYTES_MAX: usize = 150;
 
 const TYPE: &str = "kubernetes.io/tls";
-/// The directory of the last good certificates, in that of the agent.
-const DIRECTORY: &str = "secrets";
 const ENDING: &str = ".pem";
 
 /// A Secret by its namespace and name.
@@ -90,8 +88,33 @@ struct State {
     is_unsaved: bool,
 }
 
-/// The certificates of the hosts whose Routes name a Secret.
+/// The origin of Secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Tenants: Routes name them.
+    Routes,
+    /// The platform, which gets them from a certificate authority, in its own time.
+    Platform,
+}
+
+impl Origin {
+    /// Returns the directory of the last good certificates, in that of the agent.
+    fn directory(self) -> &'static str {
+        match self {
+            Origin::Routes => "secrets",
+            Origin::Platform => "issued",
+        }
+    }
+
+    /// Returns whether a fault is expected for a while.
+    fn expects(self, fault: SecretFault) -> bool {
+        self == Origin::Platform && matches!(fault, SecretFault::NotFound | SecretFault::Unread)
+    }
+}
+
+/// The certificates of the hosts with a Secret.
 pub(crate) struct Secrets {
+    origin: Origin,
     directory: PathBuf,
     state: Mutex<State>,
     /// Other Secrets are wanted, or files differ.
@@ -100,10 +123,10 @@ pub(crate) struct Secrets {
 
 impl Secrets {
     /// Reads the last good certificates in the directory of an agent.
-    pub(crate) fn new(directory: &Path) -> Secrets {
-        let directory = directory.join(DIRECTORY);
+    pub(crate) fn new(directory: &Path, origin: Origin) -> Secrets {
+        let directory = directory.join(origin.directory());
         let good = restore(&directory);
-        Secrets { directory, state: Mutex::new(State { good, ..State::default() }), work: Notify::new() }
+        Secrets { origin, directory, state: Mutex::new(State { good, ..State::default() }), work: Notify::new() }
     }
 
     /// Sets the hosts and their Secrets. The certificates of other hosts are gone with the next [`Self::settle`]. Returns whether that is a
@@ -151,8 +174,9 @@ impl Secrets {
             let last = state.good.get(host).filter(|(namespace, _)| *namespace == key.0);
             let count = hosts.entry(&key.0).or_default();
             *count += 1;
+            let is_too_many = self.origin == Origin::Routes && *count > HOSTS_MAX;
             let found = match state.objects.get(key).and_then(|object| object.contents.as_ref()) {
-                _ if *count > HOSTS_MAX => {
+                _ if is_too_many => {
                     let message =
                         format!("the namespace has certificates for more than {HOSTS_MAX} hosts of this Router");
                     Err((SecretFault::TooLarge, message))
@@ -173,8 +197,10 @@ impl Secrets {
                         let from = loaded.served.not_before;
                         state.valid_from = Some(state.valid_from.map_or(from, |earlier| earlier.min(from)));
                     }
-                    good.extend(last.filter(|_| *count <= HOSTS_MAX).map(|last| (host.clone(), last.clone())));
-                    faults.insert(host.clone(), (fault, message));
+                    good.extend(last.filter(|_| !is_too_many).map(|last| (host.clone(), last.clone())));
+                    if !self.origin.expects(fault) {
+                        faults.insert(host.clone(), (fault, message));
+                    }
                 }
             }
         }
@@ -202,20 +228,21 @@ impl Secrets {
         self.state.lock().faults.len()
     }
 
-    /// Returns the report of all wanted hosts.
+    /// Returns the report of the wanted hosts, without those whose certificate the platform does not have yet.
     pub(crate) fn report(&self) -> BTreeMap<Host, CertificateReport> {
         let state = self.state.lock();
         let report = |(host, (_, name)): (&Host, &SecretKey)| {
             let fault = state.faults.get(host);
-            let report = CertificateReport {
-                host: host.to_string(),
-                served: state.good.get(host).map(|(_, loaded)| loaded.served.clone()),
-                fault: fault.map(|(_, message)| message.clone()),
-                secret: Some(SecretReport { name: name.clone(), reason: fault.map(|(reason, _)| *reason) }),
-            };
-            (host.clone(), report)
+            let served = state.good.get(host).map(|(_, loaded)| loaded.served.clone());
+            if self.origin == Origin::Platform && served.is_none() && fault.is_none() {
+                return None;
+            }
+            let secret = SecretReport { name: name.clone(), reason: fault.map(|(reason, _)| *reason) };
+            let secret = Some(secret).filter(|_| self.origin == Origin::Routes);
+            let fault = fault.map(|(_, message)| message.clone());
+            Some((host.clone(), CertificateReport { host: host.to_string(), served, fault, secret }))
         };
-        state.wanted.iter().map(report).collect()
+        state.wanted.iter().filter_map(report).collect()
     }
 
     /// Reads the wanted Secrets without end. Each change notifies `changed`.
@@ -293,7 +320,9 @@ impl Secrets {
             (Some(Err(before)), Err(now)) => before == now,
             _ => false,
         };
-        if let (Err((reason, message)), false) = (&contents, is_same) {
+        if let (Err((reason, message)), false) = (&contents, is_same)
+            && !self.origin.expects(*reason)
+        {
             let (namespace, name) = &key;
             tracing::warn!(namespace, name, ?reason, message, "cannot use a Secret; the last good certificates stay");
         }

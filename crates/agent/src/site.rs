@@ -43,6 +43,13 @@ pub struct Site {
     /// The settings of the Router.
     #[serde(default)]
     pub router: RouterSettings,
+    /// The custom hosts for which the platform gets certificates. The proxy answers HTTP challenges of certificate authorities for them, if it
+    /// has the thumbprint.
+    #[serde(default)]
+    pub issued: BTreeSet<Host>,
+    /// The thumbprint of the platform's ACME account.
+    #[serde(default)]
+    pub thumbprint: Option<Thumbprint>,
 }
 
 /// The settings of a Router for its proxies that are not those of a Route.
@@ -251,6 +258,8 @@ impl Site {
             certificates: certificates.map(|(host, certificate)| (host.clone(), certificate.clone())).collect(),
             has_access_log: self.has_access_log,
             router: self.router.clone(),
+            issued: self.issued.clone(),
+            thumbprint: self.thumbprint.clone(),
         }
     }
 
@@ -350,6 +359,13 @@ checked_text!(
     is_route_key
 );
 
+checked_text!(
+    /// The thumbprint of an ACME account's key (RFC 8555 §8.1): 32 octets in Base64 for URLs.
+    Thumbprint,
+    "thumbprint",
+    is_thumbprint
+);
+
 impl Host {
     pub fn is_wildcard(&self) -> bool {
         self.0.starts_with("*.")
@@ -384,6 +400,10 @@ fn is_path_prefix(text: &str) -> bool {
 fn is_route_key(text: &str) -> bool {
     let is_name = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/');
     text.split_once('/').is_some_and(|(namespace, name)| is_name(namespace) && is_name(name))
+}
+
+fn is_thumbprint(text: &str) -> bool {
+    text.len() == 43 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
 #[cfg(test)]

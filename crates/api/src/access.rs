@@ -109,6 +109,11 @@ const ELECTION: Role = Role { name: "election", rules: &[on(WRITE, LEASES, &["le
 /// because a Lease there puts an address into DNS, and the names of Routers that do not exist are unlimited.
 const DEAD_INSTANCES: Role = Role { name: "dead-instances", rules: &[on(&["delete"], LEASES, &["leases"])] };
 
+/// The permissions of schedulers and controllers in [`SCHEDULER_LEASE_NAMESPACE`] and [`AGENT_NAMESPACE`]: the leader keeps the account and
+/// the orders of certificates in the one, which no agent reads, and the certificates in the other.
+const CERTIFICATES: Role =
+    Role { name: "certificates", rules: &[on(&["get", "list", "create", "patch", "delete"], CORE, &["secrets"])] };
+
 const NAME_SERVER: Role = Role {
     name: "name-server",
     rules: &[
@@ -130,7 +135,8 @@ const ROUTER_AGENT: Role = Role {
     rules: &[
         on(READ, OURS, &["routers", "routes", "routebindings"]),
         on(READ, BACKEND_GROUPS, BACKENDS),
-        // Only those that Routes of its Router name: `denies_secret`, which lists and watches do not pass.
+        // Only those that Routes of its Router name, and the platform's for its Router: `denies_secret`, which lists and watches do not
+        // pass.
         on(&["get"], CORE, &["secrets"]),
     ],
 };
@@ -178,8 +184,7 @@ const LEASES_ARE_OF_ONE_ROUTER: &str =
 const BINDINGS_ARE_THE_SCHEDULERS: &str = "only the scheduler can create or change RouteBindings, because they set the \
      status of the Route; to move a Route, run \"signpost move route\" or set its annotation signpost.dev/move-to";
 
-const SECRETS_ARE_OF_ROUTES: &str =
-    "an agent can read only Secrets that Routes of its own Router name in spec.tls.secretName";
+const SECRETS_ARE_OF_ROUTES: &str = "an agent can read only Secrets that Routes of its own Router name in spec.tls.secretName, and certificates of its own Router";
 
 /// Returns the Routers of which an identity is an agent.
 fn routers_of(identity: &Identity) -> impl Iterator<Item = &str> {
@@ -204,8 +209,8 @@ fn is_lease_of_another(identity: &Identity, lease: Option<&str>) -> bool {
     !has_other_rights && !lease.and_then(instance::router_of).is_some_and(is_own)
 }
 
-/// Returns why an identity must not read a Secret, if it may read Secrets only as an agent: then a Route of the same namespace has to
-/// name it that one of the agent's Routers serves or has served.
+/// Returns why an identity must not read a Secret, if it may read Secrets only as an agent: then it has to be a certificate that the platform
+/// got for one of the agent's Routers, or a Route of the same namespace has to name it that one of them serves or has served.
 pub(crate) async fn denies_secret(
     identity: &Identity,
     namespace: &str,
@@ -218,10 +223,11 @@ pub(crate) async fn denies_secret(
         return Ok(None);
     }
     let is_of_all = identity.groups.iter().any(|group| group == GROUP_ROUTER_AGENTS);
-    let is_own = |router: &Value| {
-        let router = router.as_str().filter(|router| !router.is_empty());
-        router.is_some_and(|router| is_of_all || routers_of(identity).any(|own| own == router))
-    };
+    let is_of = |router: &str| is_of_all || routers_of(identity).any(|own| own == router);
+    if namespace == AGENT_NAMESPACE {
+        return Ok((!instance::router_of(name).is_some_and(is_of)).then_some(SECRETS_ARE_OF_ROUTES));
+    }
+    let is_own = |router: &Value| router.as_str().filter(|router| !router.is_empty()).is_some_and(is_of);
     let routes = reader.selected("Route", namespace, SECRET_NAME_FIELD, name).await?;
     let names_it = routes.iter().map(|route| &route["status"]).any(|status| {
         let former = status["formerNames"].as_array().into_iter().flatten();
@@ -238,9 +244,16 @@ fn is_scheduler(identity: &Identity) -> bool {
 pub struct AccessRules;
 
 /// Returns the grants of a scheduler or controller with this role.
-fn leading(role: &'static Role) -> [Grant<'static>; 4] {
-    let of_namespaces = [(&ELECTION, Some(SCHEDULER_LEASE_NAMESPACE)), (&DEAD_INSTANCES, Some(AGENT_NAMESPACE))];
-    [(role, None), (&SOURCES, None), of_namespaces[0], of_namespaces[1]]
+fn leading(role: &'static Role) -> [Grant<'static>; 6] {
+    let (own, of_agents) = (Some(SCHEDULER_LEASE_NAMESPACE), Some(AGENT_NAMESPACE));
+    [
+        (role, None),
+        (&SOURCES, None),
+        (&ELECTION, own),
+        (&DEAD_INSTANCES, of_agents),
+        (&CERTIFICATES, own),
+        (&CERTIFICATES, of_agents),
+    ]
 }
 
 impl Authorizer for AccessRules {

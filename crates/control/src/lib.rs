@@ -3,8 +3,9 @@
 //! An object takes this path: [`client`] (list and watch) → [`world`] (one compact value of each) → [`scheduler`] (decide and
 //! bind) → [`ledger`] (serials, in the leader) → [`name_server`] (zones, in each name server) → [`compiler`] (objects to zones,
 //! pure) → the data plane's `zone::publish`. [`reconcile`] cleans up after bindings, and writes the results of [`status`].
-//! [`challenges`] deletes proofs for certification authorities that have expired. [`observe`] contains the checks that need external queries. Most loops are controllers of [`work`]. Every deletion that follows
-//! from a missing object obeys [`deletion_hold`].
+//! [`certificates`] gets certificates from a certification authority, and [`challenges`] deletes proofs for one that have expired. [`observe`]
+//! contains the checks that need external queries. Most loops are controllers of [`work`]. Every deletion that follows from a missing object
+//! obeys [`deletion_hold`].
 
 #![forbid(unsafe_code)]
 
@@ -29,6 +30,8 @@ pub mod sources;
 pub mod observe;
 
 pub mod challenges;
+
+pub mod certificates;
 
 pub mod ledger;
 

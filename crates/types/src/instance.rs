@@ -12,6 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
+use crate::names::host_hash;
 use crate::v1alpha1::router::{Instance, InstanceState};
 
 /// The namespace in which router agents keep their Leases. It belongs to the platform, because a Lease puts an address into DNS: in a
@@ -37,9 +38,15 @@ pub fn lease_name(router: &str, address: IpAddr, http_port: u16) -> String {
     format!("router-{router}.{address}-{http_port}")
 }
 
-/// Returns the Router whose instances have a Lease of this name.
-pub fn router_of(lease_name: &str) -> Option<&str> {
-    Some(lease_name.strip_prefix("router-")?.rsplit_once('.')?.0)
+/// Returns the name of the Secret, in [`AGENT_NAMESPACE`], with the certificate that the platform got for a host of a Router: a custom host,
+/// or `*.` and the zone of the Router for its wildcard. As for [`lease_name`], the name determines which agents may read it.
+pub fn certificate_name(router: &str, host: &str) -> String {
+    format!("router-{router}.{}", host_hash(host))
+}
+
+/// Returns the Router whose instances have a Lease, or a certificate of the platform, of this name.
+pub fn router_of(name: &str) -> Option<&str> {
+    Some(name.strip_prefix("router-")?.rsplit_once('.')?.0)
 }
 
 /// The maximum size of the annotation with certificates, in bytes: a quarter of what Kubernetes allows for all annotations of an
@@ -70,7 +77,7 @@ pub struct CertificateReport {
     /// The reason why the file or the Secret of the host is not used. With `served`, the proxy uses an earlier certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
-    /// The Secret that a Route of the host names; `None`: the certificate is from a file.
+    /// The Secret that a Route of the host names; `None`: the certificate is one that the platform got, or from a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretReport>,
 }

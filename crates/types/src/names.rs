@@ -221,8 +221,13 @@ pub fn label_claim_name(label: &str) -> String {
 /// Returns the name of the NameClaim on a custom host: `host.` and 32 characters of a hash, since a host may hold what an
 /// object's name may not (`*`, `_`). No label holds a dot, so the two never meet.
 pub fn host_claim_name(host: &str) -> String {
+    format!("host.{}", host_hash(host))
+}
+
+/// Returns 32 characters of a hash of a host, as a part of an object's name.
+pub(crate) fn host_hash(host: &str) -> String {
     let hash = digest::digest(&digest::SHA256, host.to_ascii_lowercase().as_bytes());
-    format!("host.{}", BASE32HEX_NOPAD.encode(&hash.as_ref()[..20]).to_ascii_lowercase())
+    BASE32HEX_NOPAD.encode(&hash.as_ref()[..20]).to_ascii_lowercase()
 }
 
 /// Returns whether `name` is `ancestor` or below it, by whole labels and without regard to case.

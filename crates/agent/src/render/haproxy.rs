@@ -31,7 +31,7 @@ use super::{
     NO_RESPONSE, NOT_FOUND, Settings, TIMED_OUT, UNAVAILABLE, certificate_file,
 };
 use crate::site::{
-    Certificate, Changes, Host, Paths, RouteKey, RouterSettings, Server, Site, Upstream, WILDCARD_DEPTH_MAX,
+    Certificate, Changes, Host, Paths, RouteKey, RouterSettings, Server, Site, Thumbprint, Upstream, WILDCARD_DEPTH_MAX,
 };
 
 /// The backends that are free after a reload, so that as many Routes can come before the next. An empty backend takes
@@ -56,6 +56,8 @@ pub const LOG_SOCKET: &str = "log.sock";
 pub const CONFIG: &str = "haproxy.cfg";
 const HOSTS: &str = "hosts.map";
 const PATHS: &str = "paths.map";
+/// The hosts whose HTTP challenges the proxy answers.
+const CHALLENGES: &str = "challenges.map";
 const CERTIFICATE_LIST: &str = "certificates.list";
 const SCRIPT: &str = "router.lua";
 /// The section with the table of connections by client.
@@ -73,15 +75,22 @@ pub struct Layout {
     verify: &'static str,
     /// The settings of the Router, which are in the configuration.
     router: RouterSettings,
+    /// The thumbprint for HTTP challenges, which is, too.
+    thumbprint: Option<Thumbprint>,
     /// The settings of Routes without any of their own.
     defaults: String,
 }
+
+/// The value of all entries in `challenges.map`.
+const ISSUED: &str = "issued";
 
 /// The map entries of a host.
 #[derive(Debug)]
 struct VirtualHost {
     /// The value in `hosts.map`.
     tls: String,
+    /// Whether it is in `challenges.map`.
+    is_issued: bool,
     /// The entries of `paths.map`.
     paths: BTreeMap<String, String>,
 }
@@ -131,8 +140,9 @@ impl Layout {
         let certificates = BTreeMap::new();
         let has_access_log = site.has_access_log;
         let (router, defaults) = (site.router.clone(), settings::default_fields(settings));
-        let hosts = BTreeMap::new();
-        let mut layout = Layout { http, tcp, hosts, certificates, has_access_log, verify, router, defaults };
+        let (hosts, thumbprint) = (BTreeMap::new(), site.thumbprint.clone());
+        let mut layout =
+            Layout { http, tcp, hosts, certificates, has_access_log, verify, router, thumbprint, defaults };
         layout
             .advance(site, &site.certificates, None)
             .expect("the pools have room for the Site, from which their sizes come");
@@ -164,19 +174,25 @@ impl Layout {
             }
         }
         let (mut of_paths, mut of_hosts) = (MapCommands::new(PATHS), MapCommands::new(HOSTS));
+        let mut of_challenges = MapCommands::new(CHALLENGES);
         for host in &changes.hosts {
             let after = site.hosts.get(host).map(|routes| self.virtual_host(site, host, routes));
             let before = self.hosts.remove(host);
             let tls =
                 |of: &Option<VirtualHost>| BTreeMap::from_iter(of.iter().map(|of| (host.to_string(), of.tls.clone())));
             of_hosts.advance(&tls(&before), &tls(&after));
+            let issued = |of: &Option<VirtualHost>| {
+                let issued = of.iter().filter(|of| of.is_issued);
+                BTreeMap::from_iter(issued.map(|_| (host.to_string(), ISSUED.to_owned())))
+            };
+            of_challenges.advance(&issued(&before), &issued(&after));
             let paths = |of: &Option<VirtualHost>| of.as_ref().map(|of| of.paths.clone()).unwrap_or_default();
             of_paths.advance(&paths(&before), &paths(&after));
             self.hosts.extend(after.map(|after| (host.clone(), after)));
         }
-        commands.extend(of_paths.changes.into_iter().chain(of_hosts.changes));
+        commands.extend(of_paths.changes.into_iter().chain(of_hosts.changes).chain(of_challenges.changes));
         // A host goes before its paths, and these before the servers they lead to.
-        commands.extend(of_hosts.removals.into_iter().chain(of_paths.removals));
+        commands.extend(of_challenges.removals.into_iter().chain(of_hosts.removals).chain(of_paths.removals));
         commands.extend(retire);
         Some(commands)
     }
@@ -200,9 +216,9 @@ impl Layout {
         [&self.http, &self.tcp].into_iter().flat_map(of_pool).collect()
     }
 
-    /// Returns whether the configuration has the settings of the Router, and the access log. Others need a reload.
+    /// Returns whether the configuration has the settings of the Router, the access log, and the thumbprint. Others need a reload.
     pub fn has_settings_of(&self, site: &Site) -> bool {
-        self.router == site.router && self.has_access_log == site.has_access_log
+        self.router == site.router && self.has_access_log == site.has_access_log && self.thumbprint == site.thumbprint
     }
 
     /// Returns the number of servers that no Route uses any more.
@@ -250,11 +266,13 @@ impl Layout {
     pub fn files(&self, settings: &Settings) -> BTreeMap<String, String> {
         let hosts = self.hosts.iter().map(|(host, of)| format!("{host} {}\n", of.tls));
         let paths = self.hosts.values().flat_map(|of| &of.paths).map(|(path, value)| format!("{path} {value}\n"));
+        let issued = self.hosts.iter().filter(|(_, of)| of.is_issued).map(|(host, _)| format!("{host} {ISSUED}\n"));
         let list = |(host, _): (&Host, _)| format!("{} {host}\n", certificate_file(host));
         let mut files = BTreeMap::from([
             (CONFIG.to_owned(), self.config(settings)),
             (HOSTS.to_owned(), hosts.collect()),
             (PATHS.to_owned(), paths.collect()),
+            (CHALLENGES.to_owned(), issued.collect()),
             (CERTIFICATE_LIST.to_owned(), self.certificates.iter().map(list).collect()),
             (settings::SETTINGS.to_owned(), self.map_file(|entries| &entries.settings)),
             (settings::NETWORKS.to_owned(), self.map_file(|entries| &entries.networks)),
@@ -287,7 +305,7 @@ impl Layout {
             let (path, id) = (path.as_str().trim_end_matches('/'), route_id(&upstream.uid));
             paths.insert(format!("{host}{path}/"), format!("{backend}:{http}:{https}:{id}"));
         }
-        VirtualHost { tls, paths }
+        VirtualHost { tls, is_issued: site.issued.contains(host), paths }
     }
 
     /// Returns the names of the files with certificates.
@@ -349,8 +367,14 @@ impl Layout {
         let probe = format!(
             "    http-request return status 204 hdr {ROUTE_HEADER} %[var(txn.route),field(4,:)] if {{ req.fhdr({PROBE_HEADER}) -m len gt 0 }} {{ var(txn.route) -m found }}\n"
         );
+        // Before the Routes, so that no path, redirect, list of networks, or limit of a tenant is in the way.
+        let challenge = self.thumbprint.as_ref().map_or_else(String::new, |thumbprint| {
+            format!(
+                "    http-request return status 200 content-type text/plain lf-string \"%[path,field(4,/)].{thumbprint}\" if {{ path -m reg ^/[.]well-known/acme-challenge/[A-Za-z0-9_-]{{1,128}}$ }} {{ var(txn.host),map_str({CHALLENGES}) -m found }}\n"
+            )
+        });
         for (name, binds, field, first, last, forwarded_port) in [
-            ("http", &http, 2, "", probe.as_str(), "%[dst_port]"),
+            ("http", &http, 2, challenge.as_str(), probe.as_str(), "%[dst_port]"),
             ("https", &https, 3, misdirected.as_str(), "", &settings.public_https_port.to_string()),
         ] {
             let virtual_host = virtual_host_rules("http-request", "txn", "req.fhdr(host),field(1,:),lower,rtrim(.)");

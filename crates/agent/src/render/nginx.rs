@@ -37,7 +37,7 @@ use super::{
     NOT_FOUND, Settings, TIMED_OUT, TOO_LARGE, TOO_MANY, UNAVAILABLE,
 };
 use crate::pem::KeyPair;
-use crate::site::{Action, Host, PathPrefix, Paths, RouteKey, Site, WILDCARD_DEPTH_MAX};
+use crate::site::{Action, Host, PathPrefix, Paths, RouteKey, Site, Thumbprint, WILDCARD_DEPTH_MAX};
 
 /// The main file. It has private keys, which workers then need not read from files.
 pub const CONFIG: &str = "nginx.conf";
@@ -115,6 +115,7 @@ fn config(
     text.push_str(&trusted(settings));
     removed_headers(&mut text);
     routes(site, &numbers, &mut text);
+    challenges(site, &mut text);
     trace(site, &numbers, &mut text);
     let plan = Plan::new(site);
     plan.http(site, &numbers, settings, &mut text);
@@ -252,6 +253,23 @@ fn pattern(path: &PathPrefix) -> String {
     pattern + "(?=[/?]|$)"
 }
 
+/// The token of an HTTP challenge (RFC 8555 §8.3) for a host whose certificate the platform gets.
+fn challenges(site: &Site, text: &mut String) {
+    let hosts = site.issued.iter().filter(|_| site.thumbprint.is_some());
+    let entries: String = hosts.map(|host| format!("        {} issued;\n", map_key(host))).collect();
+    let _ = write!(
+        text,
+        r#"    map $routed_host $is_issued {{
+        default "";
+{entries}    }}
+    map "$scheme:$is_issued:$request_uri" $challenge_token {{
+        default "";
+        "~^http:issued:/\.well-known/acme-challenge/(?<acme_token>[A-Za-z0-9_-]{{1,128}})$" $acme_token;
+    }}
+"#
+    );
+}
+
 /// The header of traced responses that names the endpoint.
 fn trace(site: &Site, numbers: &BTreeMap<&RouteKey, usize>, text: &mut String) {
     let mut ids = BTreeMap::new();
@@ -264,7 +282,10 @@ fn trace(site: &Site, numbers: &BTreeMap<&RouteKey, usize>, text: &mut String) {
     let entries: String = ids.iter().map(|(key, id)| format!("        \"{key}\" {id};\n")).collect();
     let traced = request_header(TRACE_HEADER);
     let probed = request_header(PROBE_HEADER);
-    let _ = writeln!(text, "    map \"$scheme:{probed}\" $is_probe {{ default \"\"; \"~^http:.\" probe; }}");
+    let _ = writeln!(
+        text,
+        "    map \"$challenge_token|$scheme:{probed}\" $is_probe {{ default \"\"; \"~^[^|]\" challenge; \"~^\\|http:.\" probe; }}"
+    );
     // Of several servers that were tried, the last one responded, if it has a time.
     let _ = write!(
         text,
@@ -346,7 +367,7 @@ fn certificates(default: &KeyPair, pairs: &BTreeMap<&Host, KeyPair>, text: &mut 
 
 /// The server of all hosts, and the same for the most used wildcard certificates.
 fn servers(site: &Site, pairs: &BTreeMap<&Host, KeyPair>, settings: &Settings, plan: &Plan, text: &mut String) {
-    let content = locations(settings, plan);
+    let content = locations(site.thumbprint.as_ref(), settings, plan);
     let loaded = most_used(site, pairs);
     // The name in a handshake chooses the server with the longest wildcard; those with certificates of their own are the first server's.
     let own = pairs.keys().filter(|host| !loaded.contains(host));
@@ -381,13 +402,15 @@ fn most_used<'a>(site: &Site, pairs: &BTreeMap<&'a Host, KeyPair>) -> Vec<&'a Ho
 }
 
 /// Returns the treatment of requests, which all servers have.
-fn locations(settings: &Settings, plan: &Plan) -> String {
+fn locations(thumbprint: Option<&Thumbprint>, settings: &Settings, plan: &Plan) -> String {
     let respond = |status: u16, body: &str| format!("return {status} \"{}\";", body.replace('\n', "\\n"));
     let port = match settings.public_https_port {
         443 => String::new(),
         port => format!(":{port}"),
     };
+    let thumbprint = thumbprint.map_or("", Thumbprint::as_str);
     let responses = [
+        ("challenge", format!("return 200 \"$challenge_token.{thumbprint}\";")),
         ("invalid", respond(400, INVALID_HOST)),
         ("refuse", respond(404, NOT_FOUND)),
         ("misdirected", respond(421, MISDIRECTED)),
@@ -560,7 +583,7 @@ events { worker_connections 16384; }
 const HTTP: &str = r#"    variables_hash_max_size 4096;
     variables_hash_bucket_size 256;
     # The agent counts requests. Those that the router itself answers are for no Route.
-    map $action $counted_route { default $route_id; "~^(?:none|invalid|refuse|misdirected|redirect|loop|probe)$" ""; }
+    map $action $counted_route { default $route_id; "~^(?:none|invalid|refuse|misdirected|redirect|loop|probe|challenge)$" ""; }
     log_format traffic "h|$counted_route|$status|$request_length|$bytes_sent|$upstream_addr|$upstream_header_time";
     access_log syslog:server=unix:traffic.sock,nohostname,tag=signpost traffic;
     # An application that fails is not an error of the router.
@@ -625,6 +648,7 @@ const HTTP: &str = r#"    variables_hash_max_size 4096;
     map "$is_invalid:$is_probe:$treatment:$is_loop" $action {
         default $treatment;
         "~^invalid" invalid;
+        "~^:challenge:" challenge;
         "~:none:" refuse;
         "~^:probe:" probe;
         "~:serve:loop$" loop;

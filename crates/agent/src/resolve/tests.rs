@@ -104,6 +104,62 @@ fn to(name: &str) -> Value {
     json!({"to": {"kind": "Service", "name": name}})
 }
 
+/// The platform gets certificates for custom hosts with TLS that ends here and without a Secret.
+#[test]
+fn hosts_whose_certificates_the_platform_gets() {
+    let spec = |path: &str, tls: Value| json!({"to": {"name": "web"}, "path": path, "tls": tls});
+    let (edge, own) = (json!({"termination": "edge"}), json!({"termination": "edge", "secretName": "own"}));
+    let (again, pass) = (json!({"termination": "reencrypt"}), json!({"termination": "passthrough"}));
+    let mut world = World::new()
+        .route("edge", 1, "shard1", &["edge.example"], spec("/", edge.clone()))
+        .route("again", 2, "shard1", &["again.example"], spec("/", again))
+        .route("own", 3, "shard1", &["own.example"], spec("/", own.clone()))
+        .route("pass", 4, "shard1", &["pass.example"], spec("/", pass.clone()))
+        .route("plain", 5, "shard1", &["plain.example"], to("web"))
+        .route("wild", 6, "shard1", &["*.wild.example"], spec("/", edge.clone()))
+        .route("far", 7, "shard2", &["far.example"], spec("/", edge.clone()))
+        // Several paths of one host.
+        .route("two", 8, "shard1", &["two.example"], to("web"))
+        .route("two-edge", 9, "shard1", &["two.example"], spec("/edge", edge.clone()))
+        .route("both", 10, "shard1", &["both.example"], spec("/", edge.clone()))
+        .route("both-own", 11, "shard1", &["both.example"], spec("/own", own))
+        .route("mixed", 12, "shard1", &["mixed.example"], spec("/", pass))
+        .route("mixed-edge", 13, "shard1", &["mixed.example"], spec("/edge", edge.clone()));
+    for binding in &mut world.bindings {
+        Arc::make_mut(binding).spec.names.iter_mut().for_each(|name| name.kind = NameKind::Custom);
+    }
+    // A name of the platform.
+    world = world.route("system", 14, "shard1", &["system.shard1.example"], spec("/", edge));
+    let (site, _) = world.resolve();
+    let issued: Vec<&str> = site.issued.iter().map(Host::as_str).collect();
+    assert_eq!(issued, ["again.example", "edge.example", "two.example"]);
+
+    let mut resolver = Resolver::new("shard1", Refused::default(), Limits::default());
+    let World { routes, bindings, services, slices } = &world;
+    resolver.update(objects(routes, bindings, services, slices));
+    assert!(resolver.issued(Some("shard1.example")).is_empty(), "the platform has no account");
+    let thumbprint = "a".repeat(43).parse().expect("a thumbprint");
+    assert!(resolver.set_thumbprint(Some(thumbprint)));
+    let secrets = resolver.issued(Some("Shard1.example"));
+    let hosts: Vec<&str> = secrets.keys().map(Host::as_str).collect();
+    assert_eq!(hosts, ["*.shard1.example", "again.example", "edge.example", "shard1.example", "two.example"]);
+    assert_eq!(secrets["*.shard1.example"], secrets["shard1.example"], "one certificate");
+    let keys: BTreeSet<&Key> = secrets.values().collect();
+    assert_eq!(keys.len(), 4);
+    assert!(keys.iter().all(|(namespace, name)| namespace == AGENT_NAMESPACE && name.starts_with("router-shard1.")));
+
+    // A Route that gets a Secret takes its host out, and one that loses its TLS, too.
+    let mut changed = routes.clone();
+    for (name, tls) in [("edge", json!({"termination": "edge", "secretName": "own"})), ("again", Value::Null)] {
+        let route = changed.iter_mut().find(|route| route.metadata.name.as_deref() == Some(name)).expect("a Route");
+        Arc::make_mut(route).spec.tls = serde_json::from_value(tls).expect("TLS");
+    }
+    let (changes, _) = resolver.update(objects(&changed, &[], &[], &[]));
+    let hosts: BTreeSet<&str> = changes.iter().flat_map(|change| &change.hosts).map(Host::as_str).collect();
+    assert!(hosts.contains("edge.example") && hosts.contains("again.example"));
+    assert_eq!(resolver.site().issued.iter().map(Host::as_str).collect::<Vec<_>>(), ["two.example"]);
+}
+
 #[test]
 fn the_assigned_names_are_served_and_no_others() {
     let mut spec = to("web");

@@ -124,10 +124,38 @@ fn contents_that_cannot_be_used() {
     assert_eq!(binary.expect_err("no text").0, SecretFault::Invalid);
 }
 
+/// The platform's certificates come in their own time: a host without one has no fault and no entry, and their number has no limit.
+#[test]
+fn certificates_of_the_platform() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let secrets = Secrets::new(directory.path(), Origin::Platform);
+    let hosts: Vec<String> = (0..=HOSTS_MAX).map(|at| format!("h{at:04}.example=own/tls{at}")).collect();
+    let zone = ["*.s1.example=own/zone".to_owned(), "s1.example=own/zone".to_owned()];
+    let hosts: Vec<&str> = hosts.iter().chain(&zone).map(String::as_str).collect();
+    secrets.want(&wanted(&hosts));
+    assert!(!secrets.settle_at(NOW) && secrets.report().is_empty() && secrets.faults() == 0);
+    secrets.take(key("own", "tls7"), Err(rejected(404, "")));
+    assert!(!secrets.settle_at(NOW) && secrets.report().is_empty() && secrets.faults() == 0);
+    let (one, two) = (pair(&["*.s1.example", "s1.example"], -1, 2), pair(&["h1000.example"], -1, 2));
+    secrets.take(key("own", "zone"), Ok(tls(1, &one)));
+    secrets.take(key("own", "tls1000"), Ok(tls(2, &two)));
+    assert!(secrets.settle_at(NOW));
+    let report = secrets.report();
+    let served: Vec<&str> = report.keys().map(Host::as_str).collect();
+    assert_eq!(served, ["*.s1.example", "h1000.example", "s1.example"]);
+    assert!(report.values().all(|one| one.secret.is_none() && one.fault.is_none()));
+    // One that is gone stays in use.
+    secrets.take(key("own", "zone"), Err(rejected(404, "")));
+    assert!(!secrets.settle_at(NOW) && secrets.certificates().len() == 3);
+    secrets.take(key("own", "zone"), Ok(tls(3, &two)));
+    assert!(secrets.settle_at(NOW));
+    assert_eq!((secrets.faults(), secrets.certificates().len()), (2, 3), "it is for other names");
+}
+
 #[test]
 fn the_last_good_certificate_stays() {
     let directory = tempfile::tempdir().expect("a directory");
-    let secrets = Secrets::new(directory.path());
+    let secrets = Secrets::new(directory.path(), Origin::Routes);
     let both = ["a.example", "*.b.example"];
     let (one, two) = (pair(&both, -1, 2), pair(&both, -1, 3));
     let (only_a, expired, later) = (pair(&["a.example"], -1, 1), pair(&both, -2, -1), pair(&both, 1, 2));
@@ -176,7 +204,7 @@ fn the_last_good_certificate_stays() {
 #[test]
 fn a_certificate_becomes_valid() {
     let directory = tempfile::tempdir().expect("a directory");
-    let secrets = Secrets::new(directory.path());
+    let secrets = Secrets::new(directory.path(), Origin::Routes);
     let later = pair(&["a.example"], 1, 2);
     secrets.want(&wanted(&["a.example=shop/tls"]));
     secrets.take(key("shop", "tls"), Ok(tls(1, &later)));
@@ -190,7 +218,7 @@ fn a_certificate_becomes_valid() {
 #[test]
 fn one_namespace_has_a_limit() {
     let directory = tempfile::tempdir().expect("a directory");
-    let secrets = Secrets::new(directory.path());
+    let secrets = Secrets::new(directory.path(), Origin::Routes);
     let certificate = pair(&["*.a.example", "z.example"], -1, 1);
     let mut hosts: Vec<String> = (0..HOSTS_MAX + 2).map(|number| format!("h{number:05}.a.example=shop/tls")).collect();
     hosts.push("z.example=other/tls".to_owned());
@@ -211,31 +239,36 @@ async fn certificates_survive_in_private_files_until_nobody_needs_them() {
     let directory = tempfile::tempdir().expect("a directory");
     let certificate = pair(&["a.example", "*.b.example"], -1, 1);
     let files = || -> Vec<String> {
-        let entries = std::fs::read_dir(directory.path().join(DIRECTORY)).into_iter().flatten().flatten();
+        let entries =
+            std::fs::read_dir(directory.path().join(Origin::Routes.directory())).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         names
     };
-    let secrets = Secrets::new(directory.path());
+    let secrets = Secrets::new(directory.path(), Origin::Routes);
     secrets.want(&wanted(&["a.example=shop/tls", "*.b.example=shop/tls"]));
     secrets.take(key("shop", "tls"), Ok(tls(1, &certificate)));
     secrets.settle_at(NOW);
     secrets.save().await;
     assert_eq!(files(), ["shop_+.b.example.pem", "shop_a.example.pem"]);
     for name in files() {
-        let mode = std::fs::metadata(directory.path().join(DIRECTORY).join(name)).expect("a file").permissions().mode();
+        let mode = std::fs::metadata(directory.path().join(Origin::Routes.directory()).join(name))
+            .expect("a file")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
     }
-    std::fs::write(directory.path().join(DIRECTORY).join("shop_c.example.pem"), "garbage").expect("written");
+    std::fs::write(directory.path().join(Origin::Routes.directory()).join("shop_c.example.pem"), "garbage")
+        .expect("written");
     // The next agent has them before it reaches the API, and afterwards those that Routes name.
-    let secrets = Secrets::new(directory.path());
+    let secrets = Secrets::new(directory.path(), Origin::Routes);
     assert_eq!(secrets.certificates().len(), 2);
     secrets.want(&wanted(&["a.example=shop/other", "*.b.example=foreign/tls"]));
     assert!(secrets.settle_at(NOW));
     assert_eq!(secrets.shown(&[&certificate]), "*.b.example=-:Unread a.example=0:Unread");
     secrets.save().await;
     assert_eq!(files(), ["shop_a.example.pem"]);
-    let secrets = Secrets::new(directory.path());
+    let secrets = Secrets::new(directory.path(), Origin::Routes);
     assert!(secrets.want(&wanted(&[])) && secrets.settle_at(NOW) && !secrets.want(&wanted(&[])));
     secrets.save().await;
     assert_eq!(files(), Vec::<String>::new());

@@ -1,6 +1,7 @@
 //! One suite for the real proxies: HAProxy and nginx on loopback addresses, with real applications behind them.
 
 mod bench;
+mod challenges;
 mod client;
 mod headers;
 mod hostile;
@@ -43,6 +44,7 @@ scenarios!(
     tls::termination,
     tls::insecure_requests,
     tls::certificates,
+    challenges::answers,
     probe::probes,
     probe::traces,
     reload::no_request_fails,

@@ -187,6 +187,9 @@ fn is_key(key: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use signpost_types::instance::AGENT_NAMESPACE;
+    use signpost_types::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
+
     use super::*;
     use crate::access::{GROUP_ADMINS, GROUP_ROUTER_AGENTS};
     use crate::identity::GROUP_TENANT_PREFIX;
@@ -315,6 +318,16 @@ mod tests {
             (vec![GROUP_ROUTER_AGENTS.to_owned()], "n", "unbound-tls", false),
             (vec![GROUP_ROUTER_AGENTS.to_owned()], "n", "absent", false),
             (vec![agent("s4"), tenant.clone()], "n", "anything", true),
+            // The certificates that the platform gets; a Router can have a dot in its name.
+            (vec![agent("s1")], AGENT_NAMESPACE, "router-s1.hash", true),
+            (vec![agent("s1.eu")], AGENT_NAMESPACE, "router-s1.eu.hash", true),
+            (vec![agent("s1")], AGENT_NAMESPACE, "router-s1.eu.hash", false),
+            (vec![agent("s1.eu")], AGENT_NAMESPACE, "router-s1.hash", false),
+            (vec![agent("s1")], AGENT_NAMESPACE, "router-s2.hash", false),
+            (vec![agent("s1")], AGENT_NAMESPACE, "other", false),
+            (vec![agent("s1")], SCHEDULER_LEASE_NAMESPACE, "router-s1.hash", false),
+            (vec![GROUP_ROUTER_AGENTS.to_owned()], AGENT_NAMESPACE, "router-s1.hash", true),
+            (vec![GROUP_ROUTER_AGENTS.to_owned()], SCHEDULER_LEASE_NAMESPACE, "acme-account-1", false),
             (vec![agent("s4"), tenant.clone()], "m", "other-tls", false),
             (vec![tenant], "n", "anything", true),
             (vec![agent("s4"), GROUP_ADMINS.to_owned()], "m", "anything", true),

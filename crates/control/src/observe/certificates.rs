@@ -15,6 +15,7 @@ use std::num::NonZeroI64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -28,6 +29,7 @@ use crate::observe::programmed::serving;
 use crate::work::controller::{self, Controller, Inputs, Plan};
 use crate::work::queue::WorkQueue;
 use crate::world::condition::{ConditionUpdate, Status};
+use crate::world::issuance::{Issuance, Note};
 use crate::world::observations::{About, Observations, RouteFinding};
 use crate::world::route::Reported;
 use crate::world::{RouteInfo, RouterInfo, World};
@@ -75,10 +77,16 @@ pub async fn run(world: World, metrics: Metrics, stop: CancellationToken) {
     let routes = inputs.read(&world.routes, Watch::take_routes);
     let routers = inputs.read(&world.routers, Watch::take_routers);
     let reports = inputs.read(&world.instances, Watch::take_reports);
+    let issuance = world.issuance;
+    let news = controller::signals(issuance.clone(), |issuance| issuance.wait().boxed());
+    inputs.add(news, |watch: &mut Watch, ()| {
+        let routers = watch.issuance.take_changed().into_iter().collect();
+        watch.examine(&routers);
+    });
     world.observations.forget(CERTIFICATE_READY);
     let (observations, queue) = (world.observations, WorkQueue::new(1, [Duration::ZERO; 2]));
     let (without, changes_at) = Default::default();
-    let watch = Watch { routes, routers, reports, observations, metrics, queue, without, changes_at };
+    let watch = Watch { routes, routers, reports, issuance, observations, metrics, queue, without, changes_at };
     controller::run(watch, inputs, stop).await;
 }
 
@@ -86,6 +94,8 @@ struct Watch {
     routes: Store<RouteInfo>,
     routers: Store<RouterInfo>,
     reports: Store<Option<InstanceReport>>,
+    /// The certificates that the platform gets.
+    issuance: Issuance,
     observations: Arc<Observations>,
     metrics: Metrics,
     /// The Routes to examine.
@@ -236,6 +246,8 @@ impl Watch {
             instances.iter().map(|(address, report)| (address.as_str(), certificates(report))).collect();
         let secret = route.tls_secret.as_deref().map(|secret| (key.namespace.as_deref().unwrap_or_default(), secret));
         let Examined { ready, expiring, turn } = examine((name, secret), router_name, &reports, now);
+        let issuance = self.issuance.of(router_name, name).filter(|_| secret.is_none());
+        let ready = issuance.into_iter().fold(ready, with_note);
         if let Some(turn) = turn {
             let known = self.changes_at.entry(router_name.clone()).or_insert(turn);
             *known = turn.min(*known);
@@ -386,6 +398,19 @@ fn examine(
     let message = message + &file_fault.unwrap_or_default();
     let ready = ConditionUpdate { kind: CERTIFICATE_READY, status, reason, message };
     Examined { ready, expiring: expiring(name, router, instances, &found, now), turn }
+}
+
+/// Adds to a condition what the platform does for the certificate, if it gets it: as the reason if there is no certificate at all.
+fn with_note(ready: ConditionUpdate, note: Note) -> ConditionUpdate {
+    let ConditionUpdate { status, reason, message, .. } = &ready;
+    match (*status, *reason) {
+        // The Router's condition has that of its zone: another message would be one write for each Route.
+        (Status::True, _) if note.is_of_zone => ready,
+        (Status::False, "NoCertificate") if !note.is_issued => {
+            ConditionUpdate { reason: note.reason, message: format!("{message}; {}", note.message), ..ready }
+        }
+        _ => ConditionUpdate { message: format!("{message}; {}", note.message), ..ready },
+    }
 }
 
 /// Returns the condition for a fault of a Secret, which instances at `places` report with `details`.
@@ -634,6 +659,52 @@ mod tests {
             let said = examine((name, None), "s1", &[("192.0.2.1", Some(&report))], NOW).ready;
             let said = format!("{} {}: {}", said.status.text(), said.reason, said.message);
             assert!(said.starts_with(expected), "{name} {entries:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn what_the_platform_does_for_a_certificate() {
+        let none = vec!["other.example other.example -1 1 -"];
+        let good = vec!["shop.example shop.example -1 1 -"];
+        for (entries, is_issued, is_of_zone, expected) in [
+            (
+                &none,
+                false,
+                false,
+                "False OrderFailed: instances of Router s1 have no certificate for shop.example: 192.0.2.1; refused",
+            ),
+            (&none, false, true, "False OrderFailed: instances"),
+            // They are about to read it.
+            (
+                &none,
+                true,
+                false,
+                "False NoCertificate: instances of Router s1 have no certificate for shop.example: 192.0.2.1; refused",
+            ),
+            (
+                &good,
+                true,
+                false,
+                "True CertificateValid: every live instance of Router s1 has a certificate for shop.example, valid \
+             until 2026-01-02T00:00:00Z; refused",
+            ),
+            (
+                &good,
+                true,
+                true,
+                "True CertificateValid: every live instance of Router s1 has a certificate for shop.example, valid \
+             until 2026-01-02T00:00:00Z",
+            ),
+        ] {
+            let report = report(entries);
+            let ready = examine(("shop.example", None), "s1", &[("192.0.2.1", Some(&report))], NOW).ready;
+            let message = "refused".to_owned();
+            let said = with_note(ready, Note { is_issued, is_of_zone, reason: "OrderFailed", message });
+            let said = format!("{} {}: {}", said.status.text(), said.reason, said.message);
+            assert!(
+                said.starts_with(expected) && said.ends_with("refused") == expected.ends_with("refused") || is_of_zone,
+                "{said}"
+            );
         }
     }
 

@@ -102,16 +102,7 @@ impl Metrics {
 /// Checks Routes until `stop`, which also ends with this process's leadership.
 pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: CancellationToken) {
     world.observations.forget(PROGRAMMED);
-    let http = || {
-        let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
-        // An instance that stops waits for its connections; the probe uses only HTTP.
-        http.pool_max_idle_per_host(0).tls_certs_only([])
-    };
-    let announcing = http().connector_layer(MapFutureLayer::new(announced)).build();
-    let (Ok(plain), Ok(announcing)) = (http().build(), announcing) else {
-        tracing::error!("failed to create an HTTP client: Routes are not probed");
-        return stop.cancelled().await;
-    };
+    let Some(http) = Clients::new() else { return stop.cancelled().await };
     let mut inputs = Inputs::default();
     let stores = Stores {
         routes: inputs.read(&world.routes, Watch::take_routes),
@@ -122,7 +113,6 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
     let (waiting, lags, observations) = (HashMap::new(), BTreeMap::new(), world.observations);
     // A Route never fails: its waits depend on the time since its change.
     let (queue, shown) = (WorkQueue::new(PROBES_MAX, [PAUSE.1; 2]), Instant::now());
-    let http = Clients { plain, announcing };
     let watch = Watch { client, http, stores, metrics, waiting, queue, lags, shown, observations };
     controller::run(watch, inputs, stop).await;
 }
@@ -134,9 +124,9 @@ type Generation = Option<NonZeroI64>;
 const PATH_NOT_SUPPORTED: &str = "PathNotSupported";
 const PROBE_FAILED: &str = "ProbeFailed";
 
-/// The HTTP clients of the probes.
+/// The HTTP clients of requests to instances.
 #[derive(Clone)]
-struct Clients {
+pub(crate) struct Clients {
     plain: reqwest::Client,
     /// The client whose connections begin with the PROXY protocol.
     announcing: reqwest::Client,
@@ -144,12 +134,61 @@ struct Clients {
 
 /// The instance of a probe.
 #[derive(Clone, Copy)]
-struct ProbeTarget {
-    address: SocketAddr,
+pub(crate) struct ProbeTarget {
+    pub(crate) address: SocketAddr,
     /// Whether its Router names clients by the PROXY protocol.
     is_announced: bool,
     /// Whether its proxy usually requires the protocol from all.
     is_nginx: bool,
+}
+
+impl ProbeTarget {
+    /// Returns an instance of a Router; `None`: its address is not one.
+    pub(crate) fn new(router: &RouterInfo, instance: &Instance) -> Option<ProbeTarget> {
+        Some(ProbeTarget {
+            address: SocketAddr::new(instance.ip.parse::<IpAddr>().ok()?, instance.http_port),
+            is_announced: router.announces_clients(),
+            is_nginx: instance.proxy == RouterKind::Nginx.word(),
+        })
+    }
+}
+
+impl Clients {
+    /// Returns the clients; `None` after an error, which is logged.
+    pub(crate) fn new() -> Option<Clients> {
+        let http = || {
+            let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+            // An instance that stops waits for its connections; the probe uses only HTTP.
+            http.pool_max_idle_per_host(0).tls_certs_only([])
+        };
+        let announcing = http().connector_layer(MapFutureLayer::new(announced)).build();
+        let (Ok(plain), Ok(announcing)) = (http().build(), announcing) else {
+            tracing::error!("failed to create an HTTP client: instances get no requests");
+            return None;
+        };
+        Some(Clients { plain, announcing })
+    }
+
+    /// Sends a request to an instance like its clients, and then the other way: whether the proxy has trusted proxies can depend on the
+    /// options of its agent.
+    pub(crate) async fn request<T, F>(
+        &self,
+        target: ProbeTarget,
+        asked: impl Fn(reqwest::Client) -> F,
+    ) -> Result<T, String>
+    where
+        F: Future<Output = Result<T, String>>,
+    {
+        let (first, second) = match target {
+            ProbeTarget { is_announced: false, .. } => (&self.plain, None),
+            ProbeTarget { is_nginx: true, .. } => (&self.announcing, Some(&self.plain)),
+            _ => (&self.plain, Some(&self.announcing)),
+        };
+        match (asked(first.clone()).await, second) {
+            (Err(error), Some(second)) => asked(second.clone()).await.map_err(|_| error),
+            (served, _) => served,
+        }
+    }
 }
 
 /// Begins a connection with the PROXY protocol, without an address of a client.
@@ -175,17 +214,7 @@ async fn probe(
     if let Err(error) = paths::check(path) {
         return Err((PATH_NOT_SUPPORTED, format!("no proxy serves spec.path {path:?}: it {error}")));
     }
-    let asked = |http: &reqwest::Client| request(http.clone(), &route, path, target.address);
-    // Whether the proxy has trusted proxies can depend on the options of its agent.
-    let (first, second) = match target {
-        ProbeTarget { is_announced: false, .. } => (&http.plain, None),
-        ProbeTarget { is_nginx: true, .. } => (&http.announcing, Some(&http.plain)),
-        _ => (&http.plain, Some(&http.announcing)),
-    };
-    let served = match (asked(first).await, second) {
-        (Err(error), Some(second)) => asked(second).await.map_err(|_| error),
-        (served, _) => served,
-    };
+    let served = http.request(target, |http| request(http, &route, path, target.address)).await;
     served.map_err(|error| (PROBE_FAILED, error))?;
     Ok(route.metadata.generation.and_then(NonZeroI64::new))
 }
@@ -350,10 +379,7 @@ impl Controller for Watch {
         } else {
             // A different instance each time, so that no single instance represents all.
             let at = usize::try_from(random()).unwrap_or(0) % serving.len();
-            let address = serving[at].ip.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, serving[at].http_port));
-            if let Ok(address) = address {
-                let is_nginx = serving[at].proxy == RouterKind::Nginx.word();
-                let target = ProbeTarget { address, is_announced: router.announces_clients(), is_nginx };
+            if let Some(target) = ProbeTarget::new(&router, serving[at]) {
                 let ended = CancellationToken::new();
                 waiting.probe = Some(ended.clone().drop_guard());
                 return Plan::Act((target, ended));
@@ -516,7 +542,7 @@ impl Watch {
 }
 
 /// Returns the instances of a Router that serve.
-pub(super) fn serving(router: &RouterInfo) -> impl Iterator<Item = &Instance> {
+pub(crate) fn serving(router: &RouterInfo) -> impl Iterator<Item = &Instance> {
     let instances = router.object.status.iter().flat_map(|status| &status.instances);
     instances.filter(|instance| instance.state == InstanceState::Serving)
 }

@@ -21,7 +21,9 @@ use crate::world::condition::{ConditionUpdate, state};
 use crate::world::observations::RouterFindings;
 use crate::world::router::RouterTarget;
 use signpost_types::names::is_at_or_below;
-use signpost_types::v1alpha1::router::{ACCEPTED, DRAINED, NO_ACTIVE_ADDRESS, READY, RouterState, RouterStatus};
+use signpost_types::v1alpha1::router::{
+    ACCEPTED, AcmeStatus, DRAINED, NO_ACTIVE_ADDRESS, READY, RouterState, RouterStatus,
+};
 
 /// The most problems that a condition lists; it contains the number of the others.
 const FAULTS_LISTED_MAX: usize = 5;
@@ -88,6 +90,9 @@ pub fn router(
     for statement in statements.iter().flatten().chain(found().map(|finding| &finding.statement)) {
         state(&mut after.conditions, statement, generation, now);
     }
+    if let Some(thumbprint) = &findings.acme {
+        after.acme = Some(AcmeStatus { account_thumbprint: thumbprint.clone() });
+    }
     after.observed_generation = generation;
     after.routes = Some(load.routes);
     after.former_names = Some(load.former_names).filter(|former_names| *former_names > 0);
@@ -110,6 +115,7 @@ fn patch(status: &RouterStatus) -> Value {
         "serial": status.serial,
         "addresses": Some(&status.addresses).filter(|addresses| !addresses.is_empty()),
         "panicThreshold": status.panic_threshold,
+        "acme": status.acme,
         "currentAddresses": Some(&status.current_addresses).filter(|addresses| !addresses.is_empty()),
         "instances": Some(&status.instances).filter(|instances| !instances.is_empty()),
         "readyInstances": status.ready_instances,

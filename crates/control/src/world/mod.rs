@@ -14,6 +14,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use self::backend::{ServiceInfo, SliceInfo};
 use self::host_names::HostNames;
+use self::issuance::Issuance;
 use self::observations::Observations;
 use self::owners::Owners;
 use self::parents::FormerDomains;
@@ -31,6 +32,7 @@ use signpost_types::v1alpha1::zone::Zone;
 
 pub mod condition;
 pub mod host_names;
+pub mod issuance;
 pub mod observations;
 
 pub mod backend;
@@ -86,6 +88,8 @@ pub struct World {
     pub owners: Owners,
     /// The findings of this process for the statuses of Routes and Routers.
     pub observations: Arc<Observations>,
+    /// The state of the certificates that the platform gets.
+    pub issuance: Issuance,
     /// The host names of load balancers, and their addresses.
     pub host_names: HostNames,
     /// The settings for reading objects.
@@ -151,6 +155,7 @@ impl World {
             slices: Informer::new(client.clone(), listing(), |one: EndpointSlice| SliceInfo::from(one)),
             owners,
             observations: Arc::default(),
+            issuance: Issuance::default(),
             host_names: HostNames::default(),
             settings,
         }

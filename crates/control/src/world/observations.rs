@@ -8,6 +8,7 @@
 //! - [`hosts`](crate::observe::hosts): the targets of hosts.
 //! - [`programmed`](crate::observe::programmed): whether instances serve a Route.
 //! - [`certificates`](crate::observe::certificates): whether instances have a certificate for a Route.
+//! - [`certificates`](crate::certificates): the certificate of a Router's zone, and the ACME account.
 //! - [`resolved_refs`](crate::observe::resolved_refs): whether the Services of a Route have endpoints.
 //! - [`health`](crate::observe::health): the addresses that answer probes.
 //! - [`instances`](crate::observe::instances): the instances that serve.
@@ -129,6 +130,8 @@ pub struct RouterFindings {
     pub services: Option<ServiceFindings>,
     /// The reason why an instance that the platform runs does not start.
     pub runtime_error: Option<String>,
+    /// The thumbprint of the platform's ACME account, if it has one.
+    pub acme: Option<String>,
 }
 
 /// The Services that a Router selects.

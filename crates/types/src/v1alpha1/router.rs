@@ -26,6 +26,10 @@ pub const INSTANCES_READY: &str = "InstancesReady";
 /// The condition of a Router whose zone is published on the name servers.
 pub const ZONE_PUBLISHED: &str = "ZonePublished";
 
+/// The condition of a Router for whose names the platform gets a certificate: there is a valid one for its zone and all names directly
+/// below it.
+pub const CERTIFICATE_READY: &str = "CertificateReady";
+
 /// The annotation that allows the deletion of a Router with Routes. Its value must be the exact number of bound Routes. A DELETE
 /// request with `forceDeleteRoutes=<number>` in its query or body has the same effect.
 pub const FORCE_DELETE_ANNOTATION: &str = "signpost.dev/force-delete-routes";
@@ -462,7 +466,7 @@ pub struct RouterStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// The current conditions of the Router: `Ready`, `Accepted`, `AddressesHealthy`, `InstancesReady`, `ZonePublished`,
-    /// `Drained`.
+    /// `CertificateReady`, `Drained`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -502,6 +506,19 @@ pub struct RouterStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub panic_threshold: Option<u32>,
+    /// The state of the certificates that the platform gets from a certificate authority (ACME). Absent: it gets none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acme: Option<AcmeStatus>,
+}
+
+/// The certificates that the platform gets for a shard and for custom hosts of its Routes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AcmeStatus {
+    /// The thumbprint of the key of the platform's ACME account (RFC 8555, section 8.1): 43 characters. Instances answer HTTP challenges
+    /// for custom hosts with it.
+    #[schemars(length(min = 43, max = 43))]
+    pub account_thumbprint: String,
 }
 
 /// An instance of a shard, as its Lease reports it.

@@ -1,0 +1,224 @@
+//! The Secrets of the account, of orders, and of certificates.
+//!
+//! Agents read those of [`AGENT_NAMESPACE`] whose name has their Router, and none of the others.
+
+use std::collections::BTreeMap;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use data_encoding::{BASE64, HEXLOWER};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams};
+use serde_json::{Value, json};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+
+use super::plan::{Attempt, Issued, Subject};
+use crate::client::write;
+use signpost_types::instance::{AGENT_NAMESPACE, certificate_name};
+use signpost_types::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
+
+/// The field manager.
+const MANAGER: &str = "signpost-acme";
+/// The annotation of a certificate: the directory of the CA that issued it.
+const DIRECTORY: &str = "signpost.dev/acme-directory";
+/// The label of all of them.
+const LABEL: (&str, &str) = ("app.kubernetes.io/component", "acme");
+/// The time, in seconds, after which an attempt that nothing continues is forgotten.
+const ATTEMPT_LIFETIME: i64 = 7 * 86_400;
+/// The Secrets of a page.
+const PAGE: u32 = 100;
+/// The keys in Secrets.
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+const ATTEMPT: &str = "attempt";
+
+/// An attempt with its private key in PEM.
+pub(super) struct StoredAttempt {
+    pub(super) attempt: Attempt,
+    pub(super) key: String,
+}
+
+/// The stored account.
+pub(super) struct StoredAccount {
+    /// The credentials, as JSON.
+    pub(super) credentials: String,
+    pub(super) thumbprint: String,
+}
+
+fn text(secret: &Secret, key: &str) -> Option<String> {
+    let value = secret.data.as_ref()?.get(key)?;
+    String::from_utf8(value.0.clone()).ok()
+}
+
+/// Returns digits of a hash, for the name of an object.
+fn hash(parts: &[&str]) -> String {
+    HEXLOWER.encode(&digest(&SHA256, parts.join("\n").as_bytes()).as_ref()[..16])
+}
+
+async fn write(
+    client: &kube::Client,
+    namespace: &str,
+    name: &str,
+    kind: &str,
+    annotations: Value,
+    data: &[(&str, &str)],
+) -> kube::Result<()> {
+    let data: BTreeMap<&str, String> =
+        data.iter().map(|(key, value)| (*key, BASE64.encode(value.as_bytes()))).collect();
+    let labels = json!({LABEL.0: LABEL.1});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": kind, "data": data,
+        "metadata": {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}});
+    write::apply::<Secret>(client, Some(namespace), name, MANAGER, &secret).await
+}
+
+fn platform(client: &kube::Client) -> Api<Secret> {
+    Api::namespaced(client.clone(), SCHEDULER_LEASE_NAMESPACE)
+}
+
+/// Returns the account at a directory.
+pub(super) async fn account(client: &kube::Client, directory: &str) -> kube::Result<Option<StoredAccount>> {
+    let secret = platform(client).get_opt(&account_name(directory)).await?;
+    Ok(secret.and_then(|secret| {
+        let (credentials, thumbprint) = (text(&secret, "credentials")?, text(&secret, "thumbprint")?);
+        Some(StoredAccount { credentials, thumbprint })
+    }))
+}
+
+pub(super) async fn write_account(
+    client: &kube::Client,
+    directory: &str,
+    StoredAccount { credentials, thumbprint }: &StoredAccount,
+) -> kube::Result<()> {
+    let data = [("credentials", credentials.as_str()), ("thumbprint", thumbprint.as_str())];
+    let annotations = json!({DIRECTORY: directory});
+    write(client, SCHEDULER_LEASE_NAMESPACE, &account_name(directory), "Opaque", annotations, &data).await
+}
+
+/// Removes an account that the CA does not have any more.
+pub(super) async fn delete_account(client: &kube::Client, directory: &str) -> kube::Result<()> {
+    delete(&platform(client), &account_name(directory)).await
+}
+
+fn account_name(directory: &str) -> String {
+    format!("acme-account-{}", hash(&[directory]))
+}
+
+/// Returns the attempt for a subject.
+pub(super) async fn attempt(client: &kube::Client, subject: &Subject) -> kube::Result<Option<StoredAttempt>> {
+    let secret = platform(client).get_opt(&attempt_name(subject)).await?;
+    Ok(secret.and_then(|secret| {
+        let attempt = serde_json::from_str(&text(&secret, ATTEMPT)?).ok()?;
+        Some(StoredAttempt { attempt, key: text(&secret, KEY)? })
+    }))
+}
+
+pub(super) async fn write_attempt(
+    client: &kube::Client,
+    subject: &Subject,
+    StoredAttempt { attempt, key }: &StoredAttempt,
+) -> kube::Result<()> {
+    let text = serde_json::to_string(attempt).map_err(kube::Error::SerdeError)?;
+    let data = [(ATTEMPT, text.as_str()), (KEY, key)];
+    write(client, SCHEDULER_LEASE_NAMESPACE, &attempt_name(subject), "Opaque", json!({}), &data).await
+}
+
+pub(super) async fn delete_attempt(client: &kube::Client, subject: &Subject) -> kube::Result<()> {
+    delete(&platform(client), &attempt_name(subject)).await
+}
+
+fn attempt_name(subject: &Subject) -> String {
+    format!("acme-order-{}", hash(&[&subject.router, &subject.host]))
+}
+
+async fn delete(secrets: &Api<Secret>, name: &str) -> kube::Result<()> {
+    match secrets.delete(name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+/// Returns the certificate of a subject.
+pub(super) async fn certificate(client: &kube::Client, subject: &Subject) -> kube::Result<Option<Issued>> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), AGENT_NAMESPACE);
+    let secret = secrets.get_opt(&certificate_name(&subject.router, &subject.host)).await?;
+    Ok(secret.and_then(|secret| {
+        let directory = secret.metadata.annotations.as_ref().and_then(|annotations| annotations.get(DIRECTORY));
+        read(&text(&secret, CERTIFICATE)?, directory.map_or("", String::as_str))
+    }))
+}
+
+/// Copies the certificate of a host from another Router, after a move; returns whether there is one.
+pub(super) async fn copy(client: &kube::Client, subject: &Subject, others: &[String]) -> kube::Result<bool> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), AGENT_NAMESPACE);
+    for router in others {
+        let Some(secret) = secrets.get_opt(&certificate_name(router, &subject.host)).await? else { continue };
+        let directory = secret.metadata.annotations.as_ref().and_then(|annotations| annotations.get(DIRECTORY));
+        if let (Some(directory), Some(chain), Some(key)) = (directory, text(&secret, CERTIFICATE), text(&secret, KEY)) {
+            write_certificate(client, subject, directory, &chain, &key).await?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+pub(super) async fn write_certificate(
+    client: &kube::Client,
+    subject: &Subject,
+    directory: &str,
+    chain: &str,
+    key: &str,
+) -> kube::Result<()> {
+    let name = certificate_name(&subject.router, &subject.host);
+    let annotations = json!({DIRECTORY: directory, "signpost.dev/host": subject.host});
+    let data = [(CERTIFICATE, chain), (KEY, key)];
+    write(client, AGENT_NAMESPACE, &name, "kubernetes.io/tls", annotations, &data).await
+}
+
+/// Deletes certificates that have expired, and attempts that nothing continues: those of unused names.
+pub(super) async fn sweep(client: &kube::Client, now: i64) -> kube::Result<()> {
+    for namespace in [AGENT_NAMESPACE, SCHEDULER_LEASE_NAMESPACE] {
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let mut page = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1)).limit(PAGE);
+        loop {
+            let list = secrets.list(&page).await?;
+            for secret in &list.items {
+                let attempt = text(secret, ATTEMPT).and_then(|text| serde_json::from_str::<Attempt>(&text).ok());
+                let certificate = text(secret, CERTIFICATE).and_then(|chain| read(&chain, ""));
+                let is_over = attempt
+                    .is_some_and(|attempt| attempt.retry_at.max(attempt.since) + ATTEMPT_LIFETIME < now)
+                    || certificate.is_some_and(|certificate| certificate.not_after < now);
+                if let Some(name) = secret.metadata.name.as_deref().filter(|_| is_over) {
+                    tracing::info!(namespace, name, "deleting a Secret of a certificate that is not needed any more");
+                    delete(&secrets, name).await?;
+                }
+            }
+            match list.metadata.continue_.filter(|next| !next.is_empty()) {
+                Some(next) => page = page.continue_token(&next),
+                None => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns what matters of the first certificate in PEM.
+pub(super) fn read(chain: &str, directory: &str) -> Option<Issued> {
+    let der = CertificateDer::from_pem_slice(chain.as_bytes()).ok()?;
+    let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+    let names = certificate.subject_alternative_name().ok()??;
+    let name = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+        _ => None,
+    };
+    let issuer = certificate.issuer();
+    let organization = issuer.iter_organization().chain(issuer.iter_common_name()).find_map(|name| name.as_str().ok());
+    Some(Issued {
+        not_before: certificate.validity().not_before.timestamp(),
+        not_after: certificate.validity().not_after.timestamp(),
+        names: names.value.general_names.iter().filter_map(name).collect(),
+        issuer: organization.unwrap_or("an unnamed CA").to_owned(),
+        directory: directory.to_owned(),
+    })
+}
