@@ -16,6 +16,9 @@ use signpost_testing::{DataDir, Kubectl, Ports, Server, program, until};
 const NAME: &str = "myapp-hello.local.v3.rhcloud.com";
 const ROUTE: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Route\n\
      metadata: {name: hello, namespace: myapp, labels: {tier: local}}\nspec: {to: {name: hello}}\n";
+const SECURE: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Route\n\
+     metadata: {name: secure, namespace: myapp, labels: {tier: local}}\n\
+     spec: {to: {name: hello}, tls: {termination: edge}}\n";
 /// The time to live of the Router's addresses, in seconds.
 const TTL: &str = "2";
 
@@ -48,6 +51,16 @@ fn the_platform_keeps_instances_running() {
         program::ok(&["curl", "myapp/hello", &format!("@{}", ports.dns), "--kubeconfig", &data.file("kubeconfig")]);
     assert_eq!(reached.matches(":8080   200 ").count(), 2, "{reached}");
     assert_eq!(reached.matches(&format!("127.0.0.1:{port} (Service hello)")).count(), 2, "{reached}");
+
+    // The demo's own authority signed the certificate of the shard.
+    kubectl.ok_with(&["apply", "-f", "-"], SECURE);
+    wait("Ready", "route/secure");
+    let (kubeconfig, authority) = (data.file("kubeconfig"), data.file("demo-certificates/ca.crt"));
+    let server_argument = format!("@{}", ports.dns);
+    let curl = ["curl", "myapp/secure", &server_argument, "--https", "--kubeconfig", &kubeconfig];
+    let reached = program::ok(&[&curl[..], &["--cacert", &authority]].concat());
+    assert_eq!(reached.matches(":8443   200 ").count(), 2, "{reached}");
+    program::run(&curl).fails(1);
 
     for instance in std::fs::read_dir(data.join("routers")).expect("it has instances").flatten() {
         let log = std::fs::read_to_string(instance.path().join("log")).expect("it has a log");

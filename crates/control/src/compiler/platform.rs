@@ -173,6 +173,9 @@ impl Input for ChallengeInput {
     }
 }
 
+/// ChallengeRecords by their creation times and names.
+type ByAge = BTreeMap<(i64, Box<str>), Arc<ChallengeInput>>;
+
 /// All objects, indexed for change.
 #[derive(Debug, Clone)]
 pub struct Platform {
@@ -195,7 +198,7 @@ pub struct Platform {
     adopted: BTreeMap<(Name, Box<str>), Arc<BindingInput>>,
     /// The ChallengeRecords by their names, and those of each name by their ages.
     challenge_keys: HashMap<Box<str>, Arc<ChallengeInput>>,
-    challenges: BTreeMap<Name, BTreeMap<(i64, Box<str>), Arc<ChallengeInput>>>,
+    challenges: BTreeMap<Name, ByAge>,
     /// The TXT values below aliases.
     alias_texts: BTreeMap<Box<str>, BTreeSet<Box<str>>>,
     aliases_digest: Digest,

@@ -81,7 +81,8 @@ pub(super) fn frame(
         let index = frame.gateways.parents.len();
         for set in sets.iter().filter(|set| is_set_of(set, gateway, inventory)) {
             let of_set = Source::new(Kind::ListenerSet, &set.metadata);
-            listeners.extend(set.spec.listeners.iter().map(|listener| (of_set.clone(), listener.clone())));
+            let used = set.spec.listeners.iter().filter(|listener| set.status.uses(listener));
+            listeners.extend(used.map(|listener| (of_set.clone(), listener.clone())));
             frame.gateways.by_source.insert(of_set, index);
         }
         let zones = zones(gateway, &listeners, settings);
@@ -138,7 +139,7 @@ fn is_set_of(set: &ListenerSet, gateway: &Gateway, inventory: &Inventory) -> boo
     // Without a field no namespace may add listeners.
     let allowed = gateway.spec.allowed_listeners.as_ref();
     target(&set.spec.parent_ref, &set.metadata.namespace) == Some(of_gateway)
-        && set.status.is_true("Accepted")
+        && is_true(&set.status.conditions, "Accepted")
         && allowed.is_some_and(|allowed| {
             is_from(allowed, "None", &gateway.metadata.namespace, &set.metadata.namespace, inventory) == Some(true)
         })

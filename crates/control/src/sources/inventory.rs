@@ -481,7 +481,32 @@ pub struct GatewayAddress {
 }
 
 /// Listeners for a Gateway in an object of their own.
-pub type ListenerSet = Object<ListenerSetSpec, Conditions>;
+pub type ListenerSet = Object<ListenerSetSpec, ListenerSetStatus>;
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ListenerSetStatus {
+    pub conditions: Vec<Condition>,
+    pub listeners: Vec<ListenerStatus>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ListenerStatus {
+    pub name: String,
+    pub conditions: Vec<Condition>,
+}
+
+impl ListenerSetStatus {
+    /// Returns whether the controller uses a listener: another object can have its host and port.
+    pub(super) fn uses(&self, listener: &Listener) -> bool {
+        let mut statuses = self.listeners.iter().filter(|status| status.name == listener.name);
+        statuses.all(|status| {
+            let is_refused = |condition: &Condition| condition.kind == "Accepted" && condition.status == "False";
+            !is_true(&status.conditions, "Conflicted") && !status.conditions.iter().any(is_refused)
+        })
+    }
+}
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -45,7 +45,9 @@ impl Metrics {
             self.notes.get_or_create(&[("reason", reason)]).set(count);
         }
         self.unreadable.clear();
-        unreadable.for_each(|kind| drop(self.unreadable.get_or_create(&[("kind", format!("{kind:?}"))]).set(1)));
+        for kind in unreadable {
+            self.unreadable.get_or_create(&[("kind", format!("{kind:?}"))]).set(1);
+        }
     }
 
     /// Counts a write.

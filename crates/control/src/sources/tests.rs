@@ -333,6 +333,26 @@ fn listener_sets() {
         add(&mut inventory, Kind::ListenerSet, vec![set(accepted)]);
         assert_eq!(short(&inventory, &settings()), expected, "{from:?} {accepted}");
     }
+    // A controller can refuse one listener of an accepted set.
+    let with = "eu.c.example=203.0.113.1 more.c.example=203.0.113.1 web.more.c.example";
+    for (name, conditions, is_used) in [
+        ("x", json!([{"type": "Accepted", "status": "True"}, {"type": "Conflicted", "status": "False"}]), true),
+        ("x", json!([{"type": "Accepted", "status": "False"}]), false),
+        ("x", json!([{"type": "Accepted", "status": "Unknown"}]), true),
+        ("x", json!([{"type": "Conflicted", "status": "True"}]), false),
+        ("other", json!([{"type": "Accepted", "status": "False"}]), true),
+        ("x", json!([]), true),
+    ] {
+        let mut set = set("True");
+        set["status"]["listeners"] = json!([{"name": name, "conditions": conditions}]);
+        let of_gateway = gateway(|gateway| {
+            gateway["spec"]["allowedListeners"] = json!({"namespaces": {"from": "All"}});
+        });
+        let mut inventory = inventory(vec![of_gateway], vec![route()]);
+        add(&mut inventory, Kind::ListenerSet, vec![set]);
+        let expected = if is_used { with } else { "eu.c.example=203.0.113.1" };
+        assert_eq!(short(&inventory, &settings()), expected, "{name} {conditions}");
+    }
 }
 
 /// The oldest of two objects has the host, and the alias leads to one of two parents.
