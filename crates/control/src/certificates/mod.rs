@@ -88,11 +88,21 @@ pub struct Settings {
 }
 
 /// The metrics on `/metrics`; clones share them.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Metrics {
     orders: Family<[(&'static str, &'static str); 1], Counter>,
     failures: Family<[(&'static str, String); 1], Counter>,
     expiry: Family<[(&'static str, String); 2], Gauge>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let orders: Family<_, Counter> = Family::default();
+        for outcome in ["issued", "failed"] {
+            let _ = orders.get_or_create(&[("outcome", outcome)]);
+        }
+        Metrics { orders, failures: Family::default(), expiry: Family::default() }
+    }
 }
 
 impl Metrics {
