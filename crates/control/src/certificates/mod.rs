@@ -7,7 +7,7 @@
 //!                                                 └── Attempt ◄───────┘
 //! ```
 //!
-//! The leader runs it. A subject has at most one order at a time, because it is one key of the work queue. Its [`Attempt`](plan::Attempt) is a
+//! The leader runs it. A subject has at most one order at a time, because it is one key of the work queue. Its `Attempt` is a
 //! Secret in the platform's namespace, which no agent reads: the private key and the URL of the order, stored before the CA signs anything,
 //! and the failures so far. The next leader therefore continues the order, and waits as long as this one would have.
 //!
