@@ -223,8 +223,8 @@ impl Shared<'_> {
         list.leader("certificates", self.metrics(certificates::Metrics::register), |_, world, metrics, stop| {
             certificates::run(world, metrics, stop)
         });
+        let metrics = self.metrics(signpost_control::certificates::Metrics::register);
         if let Some(settings) = self.issuing() {
-            let metrics = self.metrics(signpost_control::certificates::Metrics::register);
             list.leader("orders of certificates", (settings, metrics), |client, world, (settings, metrics), stop| {
                 signpost_control::certificates::run(client, world, settings, metrics, stop)
             });

@@ -46,8 +46,8 @@ pub async fn answers(mut bench: Bench) {
         for host in [format!("{name}.example"), format!("{}.Example.:80", name.to_uppercase())] {
             for _ in 0..3 {
                 let response = get(bench.http, &host, &target).await.expect("a response");
-                assert_eq!((response.status, response.body), (200, format!("{token}.{THUMBPRINT}")), "{host}");
                 assert_eq!(response.header("Content-Type"), Some("text/plain"), "{host}");
+                assert_eq!((response.status, response.body), (200, format!("{token}.{THUMBPRINT}")), "{host}");
             }
         }
     }

@@ -7,7 +7,7 @@
 //!                                                 └── Attempt ◄───────┘
 //! ```
 //!
-//! The leader runs it. A subject has at most one order at a time, because it is one key of the work queue. Its [`Attempt`](plan::Attempt) is a
+//! The leader runs it. A subject has at most one order at a time, because it is one key of the work queue. Its `Attempt` is a
 //! Secret in the platform's namespace, which no agent reads: the private key and the URL of the order, stored before the CA signs anything,
 //! and the failures so far. The next leader therefore continues the order, and waits as long as this one would have.
 //!
@@ -88,11 +88,21 @@ pub struct Settings {
 }
 
 /// The metrics on `/metrics`; clones share them.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Metrics {
     orders: Family<[(&'static str, &'static str); 1], Counter>,
     failures: Family<[(&'static str, String); 1], Counter>,
     expiry: Family<[(&'static str, String); 2], Gauge>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let orders: Family<_, Counter> = Family::default();
+        for outcome in ["issued", "failed"] {
+            let _ = orders.get_or_create(&[("outcome", outcome)]);
+        }
+        Metrics { orders, failures: Family::default(), expiry: Family::default() }
+    }
 }
 
 impl Metrics {
