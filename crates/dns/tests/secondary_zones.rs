@@ -346,13 +346,16 @@ fn a_transfer_without_the_right_key_fails() {
     }
 }
 
+/// The records of a message.
+type Records = Vec<Vec<u8>>;
+
 /// What a [`Liar`] sends.
 #[derive(Clone, Default)]
 struct Lie {
     /// The serial in the answer to a query for the SOA record; 0: it closes the connection.
     announced: u32,
     /// The records of each message of a transfer. Afterwards, it closes the connection.
-    messages: Vec<Vec<Vec<u8>>>,
+    messages: Vec<Records>,
 }
 
 /// A primary server that sends anything.
@@ -439,7 +442,7 @@ fn a_lying_primary_server_changes_nothing() {
     let server = Server::start(vec![of(&liar), of(&honest)], folder.path());
     eventually("the first version", folder.path(), &server, || server.serial() == Some(5));
     let before = server.text();
-    let lies: [(&str, u32, Vec<Vec<Vec<u8>>>); 12] = [
+    let lies: [(&str, u32, Vec<Records>); 12] = [
         ("silence", 0, vec![]),
         ("an older serial", 4, vec![]),
         ("an older zone than announced", 9, vec![vec![soa(4), ns(), soa(4)]]),
