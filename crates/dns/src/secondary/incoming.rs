@@ -1,6 +1,6 @@
 //! The messages of a transfer from a primary server (RFC 5936, RFC 1995), read without trust in it. Pure.
 //!
-//! [`Incoming::read`] takes one message after another, until it has the whole answer. A zone is accepted only if [`check`] accepts it,
+//! [`Incoming::read`] takes one message after another, until it has the whole answer. A zone is accepted only if [`check()`] accepts it,
 //! which is the check of zone files. Everything that a primary server sends is bounded: the octets of the messages, those of an
 //! answer without records, and the serials of differences, which only approach the last one.
 //!
