@@ -261,12 +261,12 @@ fn unusable(settings: &Settings) -> Vec<Error> {
              accounts of the cluster are unknown to the API of this process",
         ),
         (
-            has(Role::Admin) && settings.admin_tls() == AdminTls::On && !settings.needs_data_dir(),
+            has(Role::Admin) && settings.admin_tls() == AdminTls::On && !settings.has_platform(),
             "\"admin.tls\" is true, but a process that only serves zone files stores no certificate: set \
              \"admin.tls-certificate\" and \"admin.tls-key\"",
         ),
         (
-            settings.has_encrypted_dns() && settings.dns.certificate.is_none() && !settings.needs_data_dir(),
+            settings.has_encrypted_dns() && settings.dns.certificate.is_none() && !settings.has_platform(),
             "an encrypted transport is set, but a process that only serves zone files stores no certificate: set \
              \"dns.certificate\" and \"dns.key\"",
         ),

@@ -55,9 +55,14 @@ impl Settings {
         self.has(Role::Dns) && (self.has(Role::Api) || self.kubeconfig.is_some())
     }
 
+    /// Returns whether the process is part of a platform. One that only serves zone files, or zones from primary servers, is not.
+    pub fn has_platform(&self) -> bool {
+        self.has(Role::Api) || self.has(Role::Scheduler) || self.dns_follows_api()
+    }
+
     /// Returns whether the process stores anything on disk. A process that only serves zone files does not.
     pub fn needs_data_dir(&self) -> bool {
-        self.has(Role::Api) || self.has(Role::Scheduler) || self.dns_follows_api() || self.has_primaries()
+        self.has_platform() || self.has_primaries()
     }
 
     /// Returns whether the name server copies zones from primary servers.

@@ -358,7 +358,7 @@ impl<'a> Build<'a> {
     /// Returns the names in the certificate of encrypted DNS.
     fn dns_names(&self) -> Result<Vec<String>, Error> {
         let settings = self.settings;
-        let has_platform = settings.needs_data_dir() && settings.has_encrypted_dns();
+        let has_platform = settings.has_platform() && settings.has_encrypted_dns();
         let platform = has_platform.then(|| dns::platform_settings(settings, &self.listened)).transpose()?;
         Ok(certificates::dns_names(settings, platform.as_deref()))
     }

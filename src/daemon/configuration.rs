@@ -36,7 +36,7 @@ pub fn load(places: &ConfigSources) -> Result<Settings, Errors> {
             return fault(format!("\"domain\" is \"{domain}\", but --demo has the domain {own}: remove one of them"));
         }
     }
-    if !settings.needs_data_dir() {
+    if !settings.has_platform() {
         return Ok(settings);
     }
     if settings.domain.is_empty() {
@@ -139,6 +139,9 @@ mod tests {
         // Zone files alone need none.
         let files = load_with(&[("roles", "dns"), ("zones", "zones")]).expect("it needs none");
         assert_eq!(files.domain, "");
+        let primary = ("dns-primary", "zone=example.org,address=192.0.2.1");
+        let copies = load_with(&[("roles", "dns"), primary]).expect("nor do zones from primary servers");
+        assert!(copies.domain.is_empty() && copies.needs_data_dir() && !copies.has_platform());
     }
 
     #[test]

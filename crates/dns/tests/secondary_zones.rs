@@ -346,13 +346,16 @@ fn a_transfer_without_the_right_key_fails() {
     }
 }
 
-/// What a [`Liar`] sends.
+/// The records of a message.
+type Records = Vec<Vec<u8>>;
+
+/// The messages of a [`Liar`].
 #[derive(Clone, Default)]
 struct Lie {
     /// The serial in the answer to a query for the SOA record; 0: it closes the connection.
     announced: u32,
     /// The records of each message of a transfer. Afterwards, it closes the connection.
-    messages: Vec<Vec<Vec<u8>>>,
+    messages: Vec<Records>,
 }
 
 /// A primary server that sends anything.
@@ -378,7 +381,7 @@ impl Liar {
         Liar { address, lie, queries }
     }
 
-    fn tell(&self, announced: u32, messages: &[&[Vec<u8>]]) {
+    fn send(&self, announced: u32, messages: &[&[Vec<u8>]]) {
         *self.lie.lock() = Lie { announced, messages: messages.iter().map(|records| records.to_vec()).collect() };
     }
 }
@@ -415,7 +418,7 @@ fn record(owner: &str, rtype: u16, rdata: &[u8]) -> Vec<u8> {
     [owner.parse::<Name>().unwrap().as_wire(), &head, rdata].concat()
 }
 
-/// With a refresh time of an hour, and an expire time of two.
+/// Returns a SOA record with a refresh time of one hour and an expire time of two.
 fn soa(serial: u32) -> Vec<u8> {
     let timers = [serial, 3_600, 10, 7_200, 60].map(u32::to_be_bytes).concat();
     record(APEX, 6, &[b"\x02ns\x04test\0\x05admin\x04test\0", &timers[..]].concat())
@@ -429,17 +432,17 @@ fn a(owner: &str) -> Vec<u8> {
     record(owner, 1, &[192, 0, 2, 1])
 }
 
-/// `tests` of `incoming.rs` has what a transfer can contain; here, the served zone stays, and a server that says the truth is believed.
+/// The served zone stays, and the version of an honest server is taken. The tests in `incoming.rs` have the contents of transfers.
 #[test]
 fn a_lying_primary_server_changes_nothing() {
     let folder = TempDir::new().unwrap();
     let (liar, honest) = (Liar::start(), Liar::start());
     let of = |liar: &Liar| plain(liar.address, false);
-    liar.tell(5, &[&[soa(5), ns(), a("a.z.test."), soa(5)]]);
+    liar.send(5, &[&[soa(5), ns(), a("a.z.test."), soa(5)]]);
     let server = Server::start(vec![of(&liar), of(&honest)], folder.path());
     eventually("the first version", folder.path(), &server, || server.serial() == Some(5));
     let before = server.text();
-    let lies: [(&str, u32, Vec<Vec<Vec<u8>>>); 12] = [
+    let lies: [(&str, u32, Vec<Records>); 12] = [
         ("silence", 0, vec![]),
         ("an older serial", 4, vec![]),
         ("an older zone than announced", 9, vec![vec![soa(4), ns(), soa(4)]]),
@@ -455,8 +458,8 @@ fn a_lying_primary_server_changes_nothing() {
     ];
     for (case, announced, messages) in lies {
         let messages: Vec<&[Vec<u8>]> = messages.iter().map(Vec::as_slice).collect();
-        liar.tell(announced, &messages);
-        // The other one is asked after it.
+        liar.send(announced, &messages);
+        // The other one is queried after it.
         let queried = honest.queries.lock().len();
         assert_eq!(server.notify(Ipv4Addr::LOCALHOST), 0, "{case}");
         let address = liar.address.to_string();
@@ -467,9 +470,9 @@ fn a_lying_primary_server_changes_nothing() {
         eventually(case, folder.path(), &server, is_seen);
         assert_eq!((server.serial(), server.text()), (Some(5), before.clone()), "{case}");
     }
-    // A NOTIFY is one question, whatever its serial, and many are one a second at most.
-    liar.tell(5, &[]);
-    honest.tell(5, &[]);
+    // A NOTIFY of any serial causes one query, and many cause at most one per second.
+    liar.send(5, &[]);
+    honest.send(5, &[]);
     let queried = liar.queries.lock().len();
     let started = Instant::now();
     while started.elapsed() < Duration::from_millis(2_500) {
@@ -481,7 +484,7 @@ fn a_lying_primary_server_changes_nothing() {
     let queries = liar.queries.lock().len() - queried;
     assert!((1..=seconds + 2).contains(&queries), "{queries} queries in {seconds} s");
     // The other primary server has a newer version.
-    honest.tell(6, &[&[soa(6), soa(5), a("a.z.test."), soa(6), a("c.z.test."), soa(6)]]);
+    honest.send(6, &[&[soa(6), soa(5), a("a.z.test."), soa(6), a("c.z.test."), soa(6)]]);
     server.notify(Ipv4Addr::LOCALHOST);
     eventually("the newer version", folder.path(), &server, || server.serial() == Some(6));
     assert!(server.text().iter().any(|line| line.starts_with("c\t")), "{:?}", server.text());
@@ -500,7 +503,7 @@ fn a_notify_of_strangers_is_refused() {
 #[test]
 fn an_expired_zone_gets_servfail_until_it_is_transferred() {
     let (folder, liar) = (TempDir::new().unwrap(), Liar::start());
-    liar.tell(5, &[&[soa(5), ns(), a("a.z.test."), soa(5)]]);
+    liar.send(5, &[&[soa(5), ns(), a("a.z.test."), soa(5)]]);
     let start = || Server::start(vec![plain(liar.address, false)], folder.path());
     let server = start();
     eventually("the first version", folder.path(), &server, || server.serial() == Some(5));
@@ -508,7 +511,7 @@ fn an_expired_zone_gets_servfail_until_it_is_transferred() {
     let path = folder.path().join("z.test.zone");
     let set_age = |age| std::fs::File::options().append(true).open(&path).unwrap().set_modified(age).unwrap();
     let ago = |seconds| SystemTime::now().checked_sub(Duration::from_secs(seconds)).unwrap();
-    liar.tell(0, &[]);
+    liar.send(0, &[]);
     for (seconds, serial, rcode) in [(7_000, Some(5), "NOERROR"), (7_300, None, "SERVFAIL")] {
         set_age(ago(seconds));
         let server = start();
@@ -518,7 +521,7 @@ fn an_expired_zone_gets_servfail_until_it_is_transferred() {
         assert!(text.contains(if serial.is_some() { "NXDOMAIN" } else { "SERVFAIL" }), "{text}");
     }
     let server = start();
-    liar.tell(5, &[&[soa(5), ns(), a("a.z.test."), soa(5)]]);
+    liar.send(5, &[&[soa(5), ns(), a("a.z.test."), soa(5)]]);
     server.notify(Ipv4Addr::LOCALHOST);
     eventually("it is back", folder.path(), &server, || server.serial() == Some(5));
     assert_eq!((server.rcode().as_str(), server.status().has_expired), ("NOERROR", false));

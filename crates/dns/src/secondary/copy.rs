@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -24,9 +25,9 @@ const NAME_MAX: usize = 200;
 pub(super) struct Copies(PathBuf);
 
 impl Copies {
-    /// Opens the directory, and creates it if it does not exist.
+    /// Opens the directory, and creates it if it does not exist. Only the owner has access, as to all data.
     pub(super) fn open(directory: &Path) -> io::Result<Copies> {
-        fs::create_dir_all(directory)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         Ok(Copies(directory.to_owned()))
     }
 
@@ -72,7 +73,8 @@ impl Copies {
     pub(super) fn write(&self, contents: &Contents) -> io::Result<()> {
         let path = self.path(contents.apex());
         let new = path.with_extension("new");
-        let mut file = io::BufWriter::new(File::create(&new)?);
+        let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        let mut file = io::BufWriter::new(file);
         write(contents, &mut file)?;
         file.flush()?;
         file.get_ref().sync_all()?;

@@ -1,6 +1,6 @@
 //! The messages of a transfer from a primary server (RFC 5936, RFC 1995), read without trust in it. Pure.
 //!
-//! [`Incoming::read`] takes one message after another, until it has the whole answer. A zone is accepted only if [`check`] accepts it,
+//! [`Incoming::read`] takes one message after another, until it has the whole answer. A zone is accepted only if [`check()`] accepts it,
 //! which is the check of zone files. Everything that a primary server sends is bounded: the octets of the messages, those of an
 //! answer without records, and the serials of differences, which only approach the last one.
 //!
@@ -366,6 +366,9 @@ mod tests {
     use super::*;
     use crate::wire::header::{FLAG_AA, FLAG_QR};
 
+    /// The records of a message.
+    type Records = Vec<Vec<u8>>;
+
     const APEX: &str = "z.test.";
     const ID: u16 = 7;
 
@@ -489,7 +492,7 @@ mod tests {
         let meta = |rtype: u16| record("a.z.test.", RecordType(rtype), b"");
         let short_soa = record(APEX, RecordType::SOA, b"\0\0\0\0\0\x01");
         let zone = |records: Vec<Vec<u8>>| vec![[vec![soa(9), ns()], records, vec![soa(9)]].concat()];
-        let table: Vec<(&str, Option<u32>, Vec<Vec<Vec<u8>>>, &str)> = vec![
+        let table: Vec<(&str, Option<u32>, Vec<Records>, &str)> = vec![
             ("out of zone", None, zone(vec![a("a.test.", 1)]), "outside the zone"),
             ("out of zone, deleted", Some(1), vec![vec![soa(9), soa(1), a("a.test.", 1)]], "outside the zone"),
             ("another class", None, zone(vec![of_class("a.z.test.", RecordType::A, 3, &[192, 0, 2, 1])]), "class"),
