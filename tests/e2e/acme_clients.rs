@@ -176,9 +176,9 @@ fn lego(platform: &Platform, authority: &Authority, folder: &Path, domains: &[&s
     let mut command = Command::new("lego");
     command.args(["--server", &authority.directory(), "--email", "a@example.com", "--accept-tos", "--dns", "rfc2136"]);
     command.args(["--dns.resolvers", &dns, "--dns.disable-cp", "--path"]).arg(folder);
-    domains.iter().for_each(|domain| drop(command.args(["--domains", domain])));
+    command.args(domains.iter().flat_map(|domain| ["--domains", domain]));
     let keys = [("KEY", "acme.team-a."), ("SECRET", &platform.secrets[0]), ("ALGORITHM", "hmac-sha256.")];
-    keys.iter().for_each(|(name, value)| drop(command.env(format!("RFC2136_TSIG_{name}"), value)));
+    command.envs(keys.map(|(name, value)| (format!("RFC2136_TSIG_{name}"), value)));
     // By default, it waits for a minute between two challenges.
     command.env("RFC2136_SEQUENCE_INTERVAL", "1");
     command.args(more).env("LEGO_CA_CERTIFICATES", &authority.certificate).env("RFC2136_NAMESERVER", dns);
