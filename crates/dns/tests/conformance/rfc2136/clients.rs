@@ -92,8 +92,5 @@ fn the_zone_of_a_challenge_is_found() {
         }
     }
     // The alias itself has a CNAME: clients continue with its parent.
-    stage.check(
-        "app.routes.v3.test. SOA",
-        "NOERROR aa\nan app.routes.v3.test. CNAME app.shard1.v3.test.\nns shard1.v3.test. SOA",
-    );
+    stage.check("app.routes.v3.test. SOA", "NOERROR aa\nan app.routes.v3.test. CNAME app.shard1.v3.test.");
 }
