@@ -9,6 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, DOMAIN, agent_user, application, platform_with, route, router, service};
+use signpost_testing::peers::unbound;
 use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, eventually, free_address, until};
 use signpost_types::instance::{AGENT_NAMESPACE, certificate_name};
 
@@ -93,21 +94,27 @@ struct Scene {
     kubectl: Kubectl,
     agent: Agent,
     pebble: Pebble,
+    _resolver: Option<Process>,
 }
 
 impl Scene {
     fn new(proxy: &'static str, seconds: u32) -> Scene {
-        Scene::valid_for(proxy, seconds, 90 * 86_400)
+        Scene::valid_for(proxy, seconds, 90 * 86_400, false)
     }
 
-    /// Returns one whose certificates are valid for this number of seconds.
-    fn valid_for(proxy: &'static str, seconds: u32, validity: u64) -> Scene {
+    /// Returns one whose certificates are valid for this number of seconds. The CA uses a resolver, or the name server of the platform.
+    fn valid_for(proxy: &'static str, seconds: u32, validity: u64, has_resolver: bool) -> Scene {
         let (data, ports) = (DataDir::new(), Ports::free());
+        let resolver = has_resolver.then(free_address);
         let mut agent = Agent::on(&data, ports.dns, "shard1", proxy);
-        let mut pebble = Pebble::new(ports.dns, agent.http.port(), validity);
+        let mut pebble = Pebble::new(resolver.unwrap_or(ports.dns), agent.http.port(), validity);
         std::fs::create_dir(data.join("zones")).expect("a directory");
-        // The CA does not follow a CNAME record.
-        let zone = format!("$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 127.0.0.5\nwww A {}\n", agent.http.ip());
+        // Without a resolver, the CA does not follow a CNAME record.
+        let ip = agent.http.ip();
+        let zone = format!(
+            "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 127.0.0.5\nwww A {ip}\n*.wild A {ip}\n*.more A {ip}\n\
+             _acme-challenge.wild CNAME web-wild.acme.example.org.\n"
+        );
         std::fs::write(data.join("zones/shop.test.zone"), zone).expect("written");
         let (dns, zones) = (ports.dns.to_string(), data.file("zones"));
         let own = ["--verify-server", &dns, "--host-resolvers", &dns, "--zones", &zones];
@@ -115,10 +122,12 @@ impl Scene {
             DOMAIN.iter().chain(&own).map(|&argument| argument.to_owned()).chain(pebble.flags()).collect();
         let texts: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let (server, kubectl) = platform_with(&data, ports, &texts);
+        let zones = ["shop.test", "example.org"].map(|zone| (zone, ports.dns));
+        let resolver = resolver.map(|address| unbound(address, Path::new(data.path()), &zones));
         pebble.start(seconds);
         kubectl.ok_with(&["apply", "-f", "-"], &router(&format!("{{ip: {}}}", agent.http.ip())));
         agent.start();
-        Scene { data, ports, arguments, server: Some(server), kubectl, agent, pebble }
+        Scene { data, ports, arguments, server: Some(server), kubectl, agent, pebble, _resolver: resolver }
     }
 
     fn restart(&mut self) {
@@ -255,7 +264,7 @@ fn certificates_come_with_nginx() {
 /// A certificate that is due is renewed without a failed request, and one whose Secret is gone is ordered again.
 #[test]
 fn certificates_are_renewed() {
-    let mut scene = Scene::valid_for("haproxy", 0, 60);
+    let mut scene = Scene::valid_for("haproxy", 0, 60, false);
     scene.apply(&(service("shop", application("shop")) + &edge("shop", "")));
     scene.answers(NAME, "shop");
     let name = certificate_name("shard1", "*.shard1.example.org");
@@ -325,6 +334,21 @@ impl Scene {
         std::fs::copy(self.pebble.root(), &copy).expect("copied");
         copy
     }
+}
+
+/// A host with an asterisk is proven by a record to which its owner leads the CA. The condition names a missing one.
+#[test]
+fn a_wildcard_host_gets_its_certificate_by_a_cname() {
+    let scene = Scene::valid_for("haproxy", 0, 90 * 86_400, true);
+    let hosts = edge("wild", "host: \"*.wild.shop.test\", ") + &edge("more", "host: \"*.more.shop.test\", ");
+    scene.apply(&(service("shop", application("shop")) + &hosts));
+    scene.answers("a.wild.shop.test", "shop");
+    let message = scene.until_ready(&["routes.signpost.dev", "-n", "web", "more"], "False NoChallengeRecord");
+    assert!(message.contains("\"_acme-challenge.more.shop.test CNAME web-more.acme.example.org.\""), "{message}");
+    until("no challenge is left", || {
+        let left = scene.kubectl.json(&["challengerecords", "-A"])["items"].clone();
+        if left == json!([]) { Ok(()) } else { Err(left) }
+    });
 }
 
 /// A host that leads elsewhere is not ordered, and names the record to create.

@@ -440,9 +440,7 @@ impl Resolver {
             let is_custom = names.iter().any(|name| name.kind == NameKind::Custom && is_its_own(&name.name));
             Some(is_custom && route.spec.tls.as_ref().is_some_and(Tls::ends_at_router))
         };
-        !host.is_wildcard()
-            && self.site.passthrough(paths).is_none()
-            && paths.values().any(|route| ends_here(route) == Some(true))
+        self.site.passthrough(paths).is_none() && paths.values().any(|route| ends_here(route) == Some(true))
     }
 
     /// Records the faults of a Route. Returns those that are new.

@@ -43,8 +43,8 @@ pub struct Site {
     /// The settings of the Router.
     #[serde(default)]
     pub router: RouterSettings,
-    /// The custom hosts for which the platform gets certificates. The proxy answers HTTP challenges of certificate authorities for them, if it
-    /// has the thumbprint.
+    /// The custom hosts for which the platform gets certificates. The proxy answers HTTP challenges of certificate authorities for those
+    /// without an asterisk, if it has the thumbprint.
     #[serde(default)]
     pub issued: BTreeSet<Host>,
     /// The thumbprint of the platform's ACME account.
@@ -230,6 +230,11 @@ impl Site {
         let (_, paths) = self.virtual_host(host)?;
         let matching = paths.iter().filter(|(prefix, _)| prefix.matches(path));
         matching.max_by_key(|(prefix, _)| prefix.as_str().len()).map(|(_, route)| route)
+    }
+
+    /// Returns whether the proxy answers HTTP challenges for a host. A host with an asterisk is not proven by them.
+    pub fn answers_challenges(&self, host: &Host) -> bool {
+        !host.is_wildcard() && self.issued.contains(host)
     }
 
     /// Returns the Route that receives the TLS connections for a host without decryption.

@@ -90,7 +90,7 @@ struct VirtualHost {
     /// The value in `hosts.map`.
     tls: String,
     /// Whether it is in `challenges.map`.
-    is_issued: bool,
+    answers_challenges: bool,
     /// The entries of `paths.map`.
     paths: BTreeMap<String, String>,
 }
@@ -182,7 +182,7 @@ impl Layout {
                 |of: &Option<VirtualHost>| BTreeMap::from_iter(of.iter().map(|of| (host.to_string(), of.tls.clone())));
             of_hosts.advance(&tls(&before), &tls(&after));
             let issued = |of: &Option<VirtualHost>| {
-                let issued = of.iter().filter(|of| of.is_issued);
+                let issued = of.iter().filter(|of| of.answers_challenges);
                 BTreeMap::from_iter(issued.map(|_| (host.to_string(), ISSUED.to_owned())))
             };
             of_challenges.advance(&issued(&before), &issued(&after));
@@ -266,7 +266,8 @@ impl Layout {
     pub fn files(&self, settings: &Settings) -> BTreeMap<String, String> {
         let hosts = self.hosts.iter().map(|(host, of)| format!("{host} {}\n", of.tls));
         let paths = self.hosts.values().flat_map(|of| &of.paths).map(|(path, value)| format!("{path} {value}\n"));
-        let issued = self.hosts.iter().filter(|(_, of)| of.is_issued).map(|(host, _)| format!("{host} {ISSUED}\n"));
+        let issued =
+            self.hosts.iter().filter(|(_, of)| of.answers_challenges).map(|(host, _)| format!("{host} {ISSUED}\n"));
         let list = |(host, _): (&Host, _)| format!("{} {host}\n", certificate_file(host));
         let mut files = BTreeMap::from([
             (CONFIG.to_owned(), self.config(settings)),
@@ -305,7 +306,7 @@ impl Layout {
             let (path, id) = (path.as_str().trim_end_matches('/'), route_id(&upstream.uid));
             paths.insert(format!("{host}{path}/"), format!("{backend}:{http}:{https}:{id}"));
         }
-        VirtualHost { tls, is_issued: site.issued.contains(host), paths }
+        VirtualHost { tls, answers_challenges: site.answers_challenges(host), paths }
     }
 
     /// Returns the names of the files with certificates.

@@ -255,7 +255,7 @@ fn pattern(path: &PathPrefix) -> String {
 
 /// The token of an HTTP challenge (RFC 8555 §8.3) for a host whose certificate the platform gets.
 fn challenges(site: &Site, text: &mut String) {
-    let hosts = site.issued.iter().filter(|_| site.thumbprint.is_some());
+    let hosts = site.issued.iter().filter(|host| site.thumbprint.is_some() && site.answers_challenges(host));
     let entries: String = hosts.map(|host| format!("        {} issued;\n", map_key(host))).collect();
     let _ = write!(
         text,

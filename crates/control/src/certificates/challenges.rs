@@ -10,6 +10,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use tokio::time::{Instant, sleep};
 
+use super::Settings;
 use super::ca::{not_ready, of_api};
 use super::context::Context;
 use super::plan::Failure;
@@ -39,12 +40,12 @@ fn records(client: &kube::Client) -> Api<ChallengeRecord> {
     Api::namespaced(client.clone(), SCHEDULER_LEASE_NAMESPACE)
 }
 
-/// Creates the records of a zone, and waits until every listed name server that answers has them, which is at least one.
-pub(super) async fn publish(context: &Context, wildcard: &str, values: &[String]) -> Result<(), Failure> {
-    let (name, records) = (acme_challenge_name(wildcard), records(&context.client));
+/// Creates the records at a name, and waits until every listed name server that answers has them, which is at least one.
+pub(super) async fn publish(context: &Context, name: &str, values: &[String]) -> Result<(), Failure> {
+    let records = records(&context.client);
     for value in values {
         let spec = ChallengeRecordSpec {
-            name: name.clone(),
+            name: name.to_owned(),
             value: value.clone(),
             key: None,
             expires_at: Time(later(Timestamp::now(), RECORD_LIFETIME)),
@@ -77,9 +78,26 @@ pub(super) async fn publish(context: &Context, wildcard: &str, values: &[String]
     }
 }
 
-/// Removes all records of a zone that the platform itself made.
-pub(super) async fn withdraw(client: &kube::Client, wildcard: &str) {
-    let (name, records) = (acme_challenge_name(wildcard), records(client));
+/// Returns whether the owner of a host with an asterisk leads its challenges to `target`. What cannot be found out is left to the CA.
+pub(super) async fn lead_to(context: &Context, host: &str, target: &str) -> bool {
+    let Settings { resolvers, patience, .. } = &context.settings;
+    let names = [&acme_challenge_name(host), target].map(str::parse::<Name>);
+    let [Ok(name), Ok(target)] = names else { return false };
+    let question = Question { name, rtype: RecordType::CNAME };
+    for resolver in resolvers {
+        match question.ask_resolver(*resolver, *patience).await {
+            Ok(response) if matches!(response.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => {
+                return response.answers.iter().any(|record| record.data == Data::Cname(target.clone()));
+            }
+            _ => {}
+        }
+    }
+    true
+}
+
+/// Removes all records at a name that the platform itself made.
+pub(super) async fn withdraw(client: &kube::Client, name: &str) {
+    let records = records(client);
     let removed = async {
         for record in records.list(&ListParams::default()).await? {
             if let Some(object) = record.metadata.name.filter(|_| record.spec.name == name && record.spec.key.is_none())

@@ -11,7 +11,8 @@
 //! Secret in the platform's namespace, which no agent reads: the private key and the URL of the order, stored before the CA signs anything,
 //! and the failures so far. The next leader therefore continues the order, and waits as long as this one would have.
 //!
-//! Names of a zone are proven by DNS-01, with two ChallengeRecords that every name server which answers must have first.
+//! Names of a zone are proven by DNS-01, with two ChallengeRecords that every name server which answers must have first. So are custom hosts
+//! with an asterisk, whose owners lead `_acme-challenge` below them to a name of the platform by a CNAME record.
 //! Custom hosts are proven by HTTP-01: their DNS leads here already, and every instance answers by itself, from the token of the request and
 //! the thumbprint in its Router's status.
 
@@ -43,7 +44,8 @@ use crate::work::queue::WorkQueue;
 use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::issuance::{Issuance, Note};
 use crate::world::observations::{Observations, RouterFinding};
-use crate::world::{RouteInfo, RouterInfo, World};
+use crate::world::{BindingInfo, RouteInfo, RouterInfo, World};
+use signpost_types::names::{acme_challenge_name, acme_name};
 use signpost_types::v1alpha1::route::HOST_POINTS_HERE;
 use signpost_types::v1alpha1::router::CERTIFICATE_READY;
 
@@ -67,6 +69,8 @@ const PAUSE: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(3600)]
 const LOOK: i64 = 3_600;
 /// The most Routers on which a certificate of a host that has moved is looked up.
 const OTHERS_MAX: usize = 256;
+/// The wait for the binding of a Route.
+const BINDING: Duration = Duration::from_secs(1);
 /// The time between two searches for unused certificates.
 const SWEEP: Duration = Duration::from_secs(6 * 3_600);
 /// The port to which certificate authorities connect (RFC 8555 §8.3).
@@ -134,6 +138,7 @@ pub async fn run(client: kube::Client, world: World, settings: Settings, metrics
     let mut inputs = Inputs::default();
     let routes = inputs.read(&world.routes, Issuer::take_routes);
     let routers = inputs.read(&world.routers, Issuer::take_routers);
+    let bindings = inputs.read(&world.bindings, |_: &mut Issuer, _| {});
     inputs.add(changes(thumbprints), |issuer: &mut Issuer, thumbprint| {
         issuer.thumbprint = thumbprint;
         issuer.publish_thumbprint();
@@ -142,6 +147,8 @@ pub async fn run(client: kube::Client, world: World, settings: Settings, metrics
         context,
         routes,
         routers,
+        bindings,
+        domain: world.settings.platform.domain_text(),
         observations: world.observations,
         issuance: world.issuance,
         metrics,
@@ -169,6 +176,8 @@ struct Issuer {
     context: Arc<Context>,
     routes: Store<RouteInfo>,
     routers: Store<RouterInfo>,
+    bindings: Store<BindingInfo>,
+    domain: String,
     observations: Arc<Observations>,
     issuance: Issuance,
     metrics: Metrics,
@@ -184,6 +193,8 @@ struct Issuer {
 /// A subject to work on.
 struct Job {
     blocked: Option<Blocked>,
+    /// The name of the TXT records that prove it; `None`: instances answer.
+    proof: Option<String>,
     /// The serving instances of its Router.
     instances: Vec<ProbeTarget>,
     /// Other Routers, on which a host can have been before.
@@ -205,7 +216,7 @@ impl Controller for Issuer {
         self.routes.is_synced() && self.routers.is_synced()
     }
 
-    fn plan(&mut self, subject: &Subject, _: Instant) -> Plan<Job> {
+    fn plan(&mut self, subject: &Subject, now: Instant) -> Plan<Job> {
         let router = self.routers.get(&ObjectKey::cluster(&subject.router)).filter(|router| is_served(router));
         let Some(router) = router.filter(|router| self.is_wanted(subject, router)) else {
             self.forget(subject);
@@ -213,12 +224,22 @@ impl Controller for Issuer {
         };
         let instances = serving(&router).filter_map(|instance| ProbeTarget::new(&router, instance)).collect();
         let others = self.routers.all().into_iter().map(|(key, _)| key.name).filter(|name| *name != subject.router);
-        Plan::Act(Job { blocked: self.blocked(subject, &router), instances, others: others.take(OTHERS_MAX).collect() })
+        let (blocked, others) = (self.blocked(subject, &router), others.take(OTHERS_MAX).collect());
+        let proof = if subject.is_zone() {
+            Some(acme_challenge_name(&subject.host))
+        } else if subject.is_wildcard_host() {
+            // The binding can come after the Route's status.
+            let Some(label) = self.label_of(subject) else { return Plan::At(now + BINDING) };
+            Some(acme_name(&label, &self.domain))
+        } else {
+            None
+        };
+        Plan::Act(Job { blocked, proof, instances, others })
     }
 
-    fn act(&self, subject: &Subject, Job { blocked, instances, others }: Job) -> Action<Outcome> {
+    fn act(&self, subject: &Subject, job: Job) -> Action<Outcome> {
         let (context, subject) = (self.context.clone(), subject.clone());
-        async move { order::advance(&context, &subject, blocked, &instances, &others).await }.boxed()
+        async move { order::advance(&context, &subject, job).await }.boxed()
     }
 
     fn done(&mut self, subject: Subject, result: kube::Result<Outcome>, now: Instant) {
@@ -262,7 +283,7 @@ fn host_of(key: &ObjectKey, route: &RouteInfo) -> Option<Subject> {
     let name = route.tls_name.as_deref().filter(|_| route.tls_secret.is_none() && !route.deleting)?;
     let is_custom = route.custom_name.as_deref().is_some_and(|custom| custom.eq_ignore_ascii_case(name));
     let (namespace, router) = (key.namespace.clone()?, route.router.as_deref()?);
-    (is_custom && !name.starts_with("*.")).then(|| Subject::host(&namespace, router, name))
+    is_custom.then(|| Subject::host(&namespace, router, name))
 }
 
 impl Issuer {
@@ -348,7 +369,13 @@ impl Issuer {
             return Some(Blocked::Elsewhere);
         }
         let port = router.object.ports().http;
-        (port != HTTP_PORT).then_some(Blocked::Port(port))
+        (port != HTTP_PORT && !subject.is_wildcard_host()).then_some(Blocked::Port(port))
+    }
+
+    /// Returns the label of a Route with the host.
+    fn label_of(&self, subject: &Subject) -> Option<String> {
+        let mut routes = self.hosts.get(subject)?.iter();
+        routes.find_map(|key| Some(self.bindings.get(key)?.label.to_string()))
     }
 
     fn forget(&mut self, subject: &Subject) {

@@ -12,11 +12,12 @@ use tokio::time::{Instant, sleep};
 use super::ca::{Session, not_ready, of_api, refused};
 use super::context::Context;
 use super::objects::{self, StoredAttempt};
-use super::plan::{self, Attempt, Blocked, Failure, Issued, Step, Subject};
-use super::{Settings, caa, challenges};
+use super::plan::{self, Attempt, Failure, Issued, Step, Subject};
+use super::{Job, Settings, caa, challenges};
 use crate::client::backoff::random;
 use crate::observe::programmed::ProbeTarget;
 use crate::world::issuance::Note;
+use signpost_types::names::acme_challenge_name;
 
 /// The time for a CA to validate names, and to sign.
 const CA_TIMEOUT: Duration = Duration::from_secs(90);
@@ -24,6 +25,8 @@ const CA_TIMEOUT: Duration = Duration::from_secs(90);
 const POLL: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
 /// The time until a block is checked again, which its end brings forward.
 const BLOCK: i64 = 600;
+/// The time until a missing record of a host is looked up again.
+const RECORD: i64 = 30;
 /// The maximum number of further tries with a new nonce, in addition to those of the client.
 const NONCES_MAX: usize = 8;
 /// The problems after which an order can be continued.
@@ -56,13 +59,11 @@ impl From<Failure> for Failed {
 pub(super) async fn advance(
     context: &Context,
     subject: &Subject,
-    blocked: Option<Blocked>,
-    instances: &[ProbeTarget],
-    others: &[String],
+    Job { blocked, proof, instances, others }: Job,
 ) -> kube::Result<Outcome> {
     let (client, directory) = (&context.client, &context.settings.ca.directory);
     let mut issued = objects::certificate(client, subject).await?;
-    if issued.is_none() && !subject.is_zone() && objects::copy(client, subject, others).await? {
+    if issued.is_none() && !subject.is_zone() && objects::copy(client, subject, &others).await? {
         issued = objects::certificate(client, subject).await?;
     }
     let stored = objects::attempt(client, subject).await?;
@@ -81,6 +82,17 @@ pub(super) async fn advance(
         Step::Order => None,
     };
     if order.is_none()
+        && let Some(target) = proof.as_deref().filter(|_| subject.is_wildcard_host())
+        && !challenges::lead_to(context, &subject.host, target).await
+    {
+        let message = format!(
+            "the platform orders a certificate for {} when the record \"{} CNAME {target}.\" exists; create it",
+            subject.host,
+            acme_challenge_name(&subject.host)
+        );
+        return Ok(known.outcome(subject, now + RECORD, ("NoChallengeRecord", message)));
+    }
+    if order.is_none()
         && let Err(until) = context.budget.lock().take(subject.namespace.as_deref(), now)
     {
         let message = format!(
@@ -95,11 +107,12 @@ pub(super) async fn advance(
         key: String::new(),
     });
     stored.attempt.order = order;
-    let mut result = place(context, subject, &mut stored, instances).await;
+    let proof = proof.as_deref();
+    let mut result = place(context, subject, &mut stored, proof, &instances).await;
     for _ in 0..NONCES_MAX {
         match &result {
             Err(failed) if failed.failure.reason == "badNonce" => {
-                result = place(context, subject, &mut stored, instances).await;
+                result = place(context, subject, &mut stored, proof, &instances).await;
             }
             _ => break,
         }
@@ -202,6 +215,7 @@ async fn place(
     context: &Context,
     subject: &Subject,
     stored: &mut StoredAttempt,
+    proof: Option<&str>,
     instances: &[ProbeTarget],
 ) -> Result<String, Failed> {
     let session = context.session().await?;
@@ -229,10 +243,14 @@ async fn place(
         }
     };
     if order.state().status == OrderStatus::Pending {
-        let proven = prove(context, &session, subject, &mut order, instances, &failed).await;
-        if subject.is_zone() {
-            challenges::withdraw(&context.client, &subject.host).await;
-        }
+        let proven = match proof {
+            None => prove(context, &session, subject, &mut order, Proof::Http(instances), &failed).await,
+            Some(name) => {
+                let proven = prove(context, &session, subject, &mut order, Proof::Dns(name), &failed).await;
+                challenges::withdraw(&context.client, name).await;
+                proven
+            }
+        };
         proven?;
     }
     if order.state().status == OrderStatus::Ready {
@@ -272,16 +290,28 @@ async fn wait(pause: &mut Duration) {
     *pause = (*pause * 2).min(POLL[1]);
 }
 
+/// The way to prove names.
+#[derive(Clone, Copy)]
+enum Proof<'a> {
+    /// TXT records at a name.
+    Dns(&'a str),
+    /// Answers of the instances.
+    Http(&'a [ProbeTarget]),
+}
+
 /// Proves all names of an order, until the CA has a result.
 async fn prove(
     context: &Context,
     session: &Session,
     subject: &Subject,
     order: &mut Order,
-    instances: &[ProbeTarget],
+    proof: Proof<'_>,
     failed: &impl Fn(Error) -> Failed,
 ) -> Result<(), Failed> {
-    let kind = || if subject.is_zone() { ChallengeType::Dns01 } else { ChallengeType::Http01 };
+    let kind = || match proof {
+        Proof::Dns(_) => ChallengeType::Dns01,
+        Proof::Http(_) => ChallengeType::Http01,
+    };
     let no_challenge = || {
         not_ready(
             "noChallenge",
@@ -299,9 +329,11 @@ async fn prove(
         tokens.push(challenge.token.clone());
         values.push(challenge.key_authorization().dns_value());
     }
-    match subject.is_zone() {
-        true => challenges::publish(context, &subject.host, &values).await?,
-        false => challenges::prove_http(context, &subject.host, &tokens, &session.thumbprint, instances).await?,
+    match proof {
+        Proof::Dns(name) => challenges::publish(context, name, &values).await?,
+        Proof::Http(instances) => {
+            challenges::prove_http(context, &subject.host, &tokens, &session.thumbprint, instances).await?;
+        }
     }
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {

@@ -40,9 +40,14 @@ impl Subject {
         self.namespace.is_none()
     }
 
+    /// Returns whether it is a custom host with an asterisk, for which no instance can answer a challenge.
+    pub(super) fn is_wildcard_host(&self) -> bool {
+        !self.is_zone() && self.host.starts_with("*.")
+    }
+
     /// Returns the names that the certificate needs.
     pub(super) fn names(&self) -> Vec<String> {
-        let zone = self.host.strip_prefix("*.").map(str::to_owned);
+        let zone = self.host.strip_prefix("*.").filter(|_| self.is_zone()).map(str::to_owned);
         std::iter::once(self.host.clone()).chain(zone).collect()
     }
 
