@@ -132,7 +132,9 @@ fn hosts_whose_certificates_the_platform_gets() {
     world = world.route("system", 14, "shard1", &["system.shard1.example"], spec("/", edge));
     let (site, _) = world.resolve();
     let issued: Vec<&str> = site.issued.iter().map(Host::as_str).collect();
-    assert_eq!(issued, ["again.example", "edge.example", "two.example"]);
+    assert_eq!(issued, ["*.wild.example", "again.example", "edge.example", "two.example"]);
+    let wild = "*.wild.example".parse().expect("a host");
+    assert!(!site.answers_challenges(&wild), "HTTP challenges do not prove it");
 
     let mut resolver = Resolver::new("shard1", Refused::default(), Limits::default());
     let World { routes, bindings, services, slices } = &world;
@@ -142,10 +144,14 @@ fn hosts_whose_certificates_the_platform_gets() {
     assert!(resolver.set_thumbprint(Some(thumbprint)));
     let secrets = resolver.issued(Some("Shard1.example"));
     let hosts: Vec<&str> = secrets.keys().map(Host::as_str).collect();
-    assert_eq!(hosts, ["*.shard1.example", "again.example", "edge.example", "shard1.example", "two.example"]);
+    let custom = ["again.example", "edge.example"];
+    assert_eq!(
+        hosts,
+        [&["*.shard1.example", "*.wild.example"], &custom[..], &["shard1.example", "two.example"]].concat()
+    );
     assert_eq!(secrets["*.shard1.example"], secrets["shard1.example"], "one certificate");
     let keys: BTreeSet<&Key> = secrets.values().collect();
-    assert_eq!(keys.len(), 4);
+    assert_eq!(keys.len(), 5);
     assert!(keys.iter().all(|(namespace, name)| namespace == AGENT_NAMESPACE && name.starts_with("router-shard1.")));
 
     // A Route that gets a Secret takes its host out, and one that loses its TLS, too.
@@ -157,7 +163,7 @@ fn hosts_whose_certificates_the_platform_gets() {
     let (changes, _) = resolver.update(objects(&changed, &[], &[], &[]));
     let hosts: BTreeSet<&str> = changes.iter().flat_map(|change| &change.hosts).map(Host::as_str).collect();
     assert!(hosts.contains("edge.example") && hosts.contains("again.example"));
-    assert_eq!(resolver.site().issued.iter().map(Host::as_str).collect::<Vec<_>>(), ["two.example"]);
+    assert_eq!(resolver.site().issued.iter().map(Host::as_str).collect::<Vec<_>>(), ["*.wild.example", "two.example"]);
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub async fn answers(mut bench: Bench) {
     }
     let issued = ["edge", "redirect", "shadow", "deep", "strict", "limited", "empty"];
     site.issued = issued.iter().map(|name| format!("{name}.example").parse().expect("a host")).collect();
+    // It is proven by DNS.
+    site.issued.insert("*.w.example".parse().expect("a host"));
     bench.apply(&site).await;
     let token = "a-B_9".repeat(25);
     let target = format!("{PATH}{token}");
