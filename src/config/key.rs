@@ -197,6 +197,7 @@ impl Key {
             (_, _, "KEY=VALUE") => "team=shop",
             (_, _, "DOMAIN") => "apps.example.org",
             (_, _, "URL") => "https://host.example/path",
+            (_, _, "ADDRESS") => "dns@example.com",
             (_, _, "PREFIX") => "192.0.2.0/24",
             (_, _, "NAMESPACE/NAME") => "signpost/name",
             (_, Form::Text, "NAME") => "apps.example.com",

@@ -76,8 +76,8 @@ fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<Strin
     }
     match role {
         "name-server" => {
-            on(OURS, &["routers", "routes", "routebindings", "nameclaims", "zones", "deletionholds"], READ);
-            on(OURS, &["deletionholds"], &["create", "delete"]);
+            on(OURS, &["routers", "routes", "routebindings", "nameclaims", "zones", "deletionholds", "challengerecords"], READ);
+            on(OURS, &["deletionholds", "challengerecords"], &["create", "delete"]);
             on(OURS, &["deletionholds/status"], CHANGE);
             on("", &["namespaces"], READ);
         }
@@ -88,7 +88,7 @@ fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<Strin
             on(OURS, &["routers", "routes"], WRITE);
             on("", &["namespaces"], &["create"]);
             on(OURS, &["routes/status", "routers/status"], CHANGE);
-            on(OURS, &["deletionholds"], &["create", "delete"]);
+            on(OURS, &["deletionholds", "challengerecords"], &["create", "delete"]);
             on(OURS, &["deletionholds/status"], CHANGE);
             on("", &["namespaces"], READ);
             for group in ["", "events.k8s.io"] {
@@ -116,7 +116,7 @@ fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<Strin
         "tenant" => {
             on(OURS, &["routers"], READ);
             if namespace == "team" {
-                on(OURS, &["routes", "routes/status", "routebindings"], READ);
+                on(OURS, &["routes", "routes/status", "routebindings", "challengerecords"], READ);
                 on(OURS, &["routes"], WRITE);
                 on(OURS, &["routes"], &["deletecollection"]);
                 on("", &["secrets"], READ);
