@@ -76,7 +76,11 @@ fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<Strin
     }
     match role {
         "name-server" => {
-            on(OURS, &["routers", "routes", "routebindings", "nameclaims", "zones", "deletionholds", "challengerecords"], READ);
+            on(
+                OURS,
+                &["routers", "routes", "routebindings", "nameclaims", "zones", "deletionholds", "challengerecords"],
+                READ,
+            );
             on(OURS, &["deletionholds", "challengerecords"], &["create", "delete"]);
             on(OURS, &["deletionholds/status"], CHANGE);
             on("", &["namespaces"], READ);
@@ -100,6 +104,10 @@ fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<Strin
                 "signpost-system" => on("coordination.k8s.io", &["leases"], WRITE),
                 "signpost-machines" => on("coordination.k8s.io", &["leases"], &["delete"]),
                 _ => {}
+            }
+            // Certificates, accounts at certificate authorities, and orders.
+            if ["signpost-system", "signpost-machines"].contains(&namespace) {
+                on("", &["secrets"], &["get", "list", "create", "patch", "delete"]);
             }
         }
         "router-agent" => {
