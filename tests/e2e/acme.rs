@@ -287,10 +287,10 @@ fn certificates_are_renewed() {
     scene.answers(NAME, "shop");
 }
 
-/// A leader that is killed while the CA validates: the next one continues the same order, with the same key.
+/// A leader that is killed before the CA validates: the next one continues the same order, with the same key.
 #[test]
 fn another_leader_continues_an_order() {
-    let mut scene = Scene::new("haproxy", 8);
+    let mut scene = Scene::new("haproxy", 15);
     scene.apply(&(service("shop", application("shop")) + &edge("shop", "")));
     let key = eventually("an order is stored", || {
         let orders = scene.orders();

@@ -161,6 +161,8 @@ impl Authority {
         let dns = dns.to_string();
         let mut command = Command::new("pebble");
         command.args(["-config", &configuration, "-dnsserver", &dns]).env("PEBBLE_VA_NOSLEEP", "1");
+        // certbot gives up after two rejected nonces in a row.
+        command.env("PEBBLE_WFE_NONCEREJECT", "0");
         let process = Process::logged(&mut command);
         eventually("Pebble listens", || std::net::TcpStream::connect(address).ok());
         Authority { address, certificate: crt, _process: process }

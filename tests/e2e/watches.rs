@@ -19,7 +19,16 @@ fn the_audit_log_shows_few_watches_and_lists() {
 }
 
 fn all_roles_in_one_process_watch_each_kind_once(data: &DataDir) {
-    let kinds = ["deletionholds", "nameclaims", "namespaces", "routebindings", "routers", "routes", "zones"];
+    let kinds = [
+        "challengerecords",
+        "deletionholds",
+        "nameclaims",
+        "namespaces",
+        "routebindings",
+        "routers",
+        "routes",
+        "zones",
+    ];
     let expected: BTreeMap<&str, usize> = kinds.into_iter().map(|kind| (kind, 1)).collect();
     eventually("the loops of a leader run, and each kind is watched once", || {
         let text = std::fs::read_to_string(data.join("audit.log")).expect("the audit log is there");

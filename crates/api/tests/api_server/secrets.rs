@@ -171,7 +171,7 @@ async fn an_agent_gets_only_what_routes_of_its_router_name() {
         denied["message"].as_str().expect("a message").replace(&format!("{name:?}"), "NAME")
     };
     let there = denied("a").await;
-    let expected = "an agent can read only Secrets that Routes of its own Router name in spec.tls.secretName";
+    let expected = "an agent can read only Secrets that Routes of its own Router name in spec.tls.secretName, and certificates of its own Router";
     assert!(there.ends_with(expected), "{there}");
     assert_eq!(there, denied("absent").await, "a rejection does not reveal whether it exists");
     // Not bound to its Router.
