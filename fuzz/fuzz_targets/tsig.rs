@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock};
 use hickory_proto::op::Message;
 use hickory_proto::rr::rdata::tsig::TsigAlgorithm;
 use hickory_proto::rr::{Name, TSigner};
+use hickory_proto::serialize::binary::{BinDecodable as _, BinDecoder};
 use libfuzzer_sys::fuzz_target;
 use signpost_dns::tsig::{Key, Keys, Signer, Verified, verify};
 use signpost_dns::wire::message::find_tsig;
@@ -41,9 +42,11 @@ fuzz_target!(|input: &[u8]| {
     }
     let Some((&[key, at_high, at_low, flip], message)) = input.split_first_chunk::<4>() else { return };
     let key = usize::from(key) % KEYS.len();
-    // Another signature of the message is a fault of form.
-    let is_message = Message::from_vec(message).is_ok_and(|message| message.signature.is_none());
-    if !is_message || find_tsig(message).is_some() {
+    // Another signature of the message is a fault of form, and so are octets after it, which hide the signature.
+    let mut decoder = BinDecoder::new(message);
+    let is_message = Message::read(&mut decoder).is_ok_and(|message| message.signature.is_none()) && decoder.is_empty();
+    // hickory-proto verifies a header that it has encoded again, without the reserved bit.
+    if !is_message || find_tsig(message).is_some() || message[3] & 0x40 != 0 {
         return;
     }
     let key_of_ours = Arc::clone(keys.iter().nth(key).expect("one of the keys"));

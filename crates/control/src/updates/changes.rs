@@ -88,14 +88,17 @@ pub fn changes(operations: &[Operation], known: &[Existing], now: Timestamp) -> 
     Ok(changes)
 }
 
+/// Values of a name, the oldest first.
+type Values = Vec<Box<str>>;
+
 /// Returns the values of the key at one name after these operations, the oldest first, and those of them that were added; `None` if there is no room.
 fn apply(
     operations: &[&Operation],
     before: &[&Existing],
     others: usize,
     now: Timestamp,
-) -> Option<(Vec<Box<str>>, BTreeSet<Box<str>>)> {
-    let mut after: Vec<Box<str>> = before.iter().map(|known| known.value.clone()).collect();
+) -> Option<(Values, BTreeSet<Box<str>>)> {
+    let mut after: Values = before.iter().map(|known| known.value.clone()).collect();
     let mut added = BTreeSet::new();
     for operation in operations {
         match operation {
