@@ -211,15 +211,15 @@ settings! {
         secondary: Vec<Secondary> =
             table(&[], secondary::SECONDARY_EXAMPLE, secondary::secondary).list().at_most(SECONDARIES_MAX)
                 .unless(|a, b| a == b), unset("none");
-        /// A right of an ACME client to change the TXT records of challenges (RFC 2136); without any, UPDATE is not
-        /// implemented. Required: `key` (the name of a TSIG key) and `namespace` (the key can change `_acme-challenge` below the
-        /// names of its Routes). See docs/acme.md.
+        /// A right of an ACME client to change the TXT records of challenges (RFC 2136). Without any, UPDATE is not
+        /// implemented. Required: `key`, which is the name of a TSIG key, and `namespace`, in which it can change
+        /// `_acme-challenge` below the names of Routes. See docs/acme.md.
         update: Vec<Right> = table(&[], secondary::UPDATE_EXAMPLE, secondary::update).list().at_most(UPDATES_MAX)
             .unless(|a, b| a.key == b.key), unset("none"), reload;
         /// A primary server of zones that this name server copies, as a secondary server. Required: `zone` (the name of a
         /// zone; repeats) and `address`. Optional: `key` (the name of the TSIG key that signs the requests), `tls` (the name in the
-        /// certificate of the server, for encrypted transfers) and `ca` (the CA certificates in PEM to trust for it instead of the
-        /// system's certificates). A zone can have several primary servers. See docs/secondary-zones.md.
+        /// server's certificate, for encrypted transfers) and `ca` (the CA certificates in PEM to trust for it instead of the
+        /// system's). A zone can have several primary servers. See docs/secondary-zones.md.
         primary: Vec<Primary> =
             table(&secondary::PRIMARY_PATHS, secondary::PRIMARY_EXAMPLE, secondary::primary).list().at_most(PRIMARIES_MAX)
                 .unless(|a, b| a == b), unset("none");

@@ -5,7 +5,7 @@
 //! UPDATE is not implemented.
 //!
 //! A client that gets no answer sends its request again, and an attacker can send a recorded one. Either gets the answer of the
-//! first one, and causes nothing: [`recent`].
+//! first one, and causes nothing (`recent.rs`).
 
 mod plan;
 mod recent;
