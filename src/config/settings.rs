@@ -218,7 +218,7 @@ settings! {
             .unless(|a, b| a.key == b.key), unset("none"), reload;
         /// A primary server of zones that this name server copies, as a secondary server. Required: `zone` (the name of a
         /// zone; repeats) and `address`. Optional: `key` (the name of the TSIG key that signs the requests), `tls` (the name in the
-        /// server's certificate, for encrypted transfers) and `ca` (the CA certificates in PEM to trust for it instead of the
+        /// server's certificate, for encrypted transfers) and `ca` (its CA certificates in PEM, instead of the
         /// system's). A zone can have several primary servers. See docs/secondary-zones.md.
         primary: Vec<Primary> =
             table(&secondary::PRIMARY_PATHS, secondary::PRIMARY_EXAMPLE, secondary::primary).list().at_most(PRIMARIES_MAX)
