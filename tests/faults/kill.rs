@@ -50,7 +50,7 @@ impl Random {
     }
 }
 
-/// Whether Routers are added and deleted, too: a name server that was away confirms a deletion before it drops one.
+/// Whether Routers are added and deleted, too: a name server that was away holds such a deletion until an administrator approves it.
 #[derive(Clone, Copy, PartialEq)]
 enum Shards {
     ComeAndGo,
@@ -151,7 +151,7 @@ fn of_the_whole_program() {
         let started = Instant::now();
         server = start(ports, &arguments);
         objects.check_kept(&mut model, &when);
-        observer.watch(objects.check_served(&model, ports.dns, &when).0);
+        observer.watch(objects.check_served_after_approval(&model, ports.dns, &when));
         note(&mut recoveries, started, &when);
         observer.report().assert_honest(&when);
     }

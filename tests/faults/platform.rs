@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
+use signpost_types::v1alpha1::deletion_hold::{Decision, DeletionHold, DeletionHoldKind};
 use signpost_types::v1alpha1::route::{NameKind, Route};
 use signpost_types::v1alpha1::router::Router;
 use signpost_types::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
@@ -204,6 +207,35 @@ impl Objects {
         if let Err(fault) = model.check(&present.states()) {
             panic!("{when}: acknowledged writes are lost:\n{fault}");
         }
+    }
+
+    /// Waits until the name server matches the objects, and returns the live names. Approves the deletion holds of deleted Routers, as
+    /// an administrator does: a name server that was killed before it saw a deletion finds the Router missing from its first list.
+    pub fn check_served_after_approval(&self, model: &Model, dns: SocketAddr, when: &str) -> BTreeSet<String> {
+        let mut asker = Asker::new(dns);
+        until(&format!("{when}: DNS equals the objects"), || {
+            self.approve_deletions(model)?;
+            self.present()?.compare(model, &mut asker)
+        })
+    }
+
+    /// Approves each deletion hold, whose objects must all be Routers that are deleted.
+    fn approve_deletions(&self, model: &Model) -> Result<(), String> {
+        let (api, gone) = (Api::<DeletionHold>::all(self.client.clone()), model.gone());
+        let holds = self.runtime.block_on(api.list(&ListParams::default())).map_err(|error| error.to_string())?;
+        for hold in holds.items.iter().filter(|hold| hold.is_undecided()) {
+            let status = hold.status.clone().unwrap_or_default();
+            let is_gone = |name: &String| gone.contains(&Key::Router(name.clone()));
+            assert!(
+                hold.spec.kind == DeletionHoldKind::Router && status.names.iter().all(is_gone),
+                "it holds what is not deleted: {hold:?}"
+            );
+            let decision = json!({"decision": Decision::Approve, "decidedAt": Time(Timestamp::now())});
+            let (name, patch) = (name_of(&hold.metadata), Patch::Merge(json!({"spec": decision})));
+            let patched = self.runtime.block_on(api.patch(&name, &PatchParams::default(), &patch));
+            patched.map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 
     /// Waits until the name server matches the objects, and returns the live names and the duration.

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use super::json_scan::present;
 use super::kind::Kind;
-use super::kind::is_built_in_group;
 use super::negotiate::accepted;
 use super::registry::kinds::Kinds;
 use super::respond;
@@ -70,7 +69,10 @@ pub fn is_in_built_in_group(kinds: &Kinds, path: &str) -> bool {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     match segments.as_slice() {
         ["api", _, ..] => true,
-        ["apis", name, _, ..] => groups(kinds).iter().any(|(group, _)| group == name && is_built_in_group(group)),
+        ["apis", name, _, ..] => {
+            kinds.iter().any(|kind| kind.group == *name && kind.is_built_in)
+                || REVIEWS.iter().any(|review| review.group == *name)
+        }
         _ => false,
     }
 }

@@ -170,7 +170,7 @@ fn document(product: &Product, kinds: &[&Kind]) -> Value {
     let mut schemas = shared_schemas();
     for kind in kinds {
         let mut schema = kind.schema.document().clone();
-        if kind.is_built_in() {
+        if kind.is_built_in {
             strategic_merge::describe_lists(&mut schema);
         }
         schema["x-kubernetes-group-version-kind"] = json!([gvk(kind)]);
@@ -339,7 +339,7 @@ fn body(schema: &str) -> Value {
 /// Returns the patch types that the kind accepts. kubectl sends a strategic merge patch if one is listed here.
 fn patch_body(kind: &Kind) -> Value {
     let mut types = vec!["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
-    if kind.is_built_in() {
+    if kind.is_built_in {
         types.push("application/strategic-merge-patch+json");
     }
     let content: Map<String, Value> =

@@ -90,7 +90,7 @@ impl Update<'_> {
                 _ => encode_field(Some(schema), name, value, &mut set)?,
             }
         }
-        if self.kind.is_built_in() {
+        if self.kind.is_built_in {
             for name in STRUCTS.map(|name| format!("f:{name}")) {
                 if let Some(Value::Object(inner)) = set.get_mut(&name) {
                     inner.remove(".");
@@ -182,7 +182,7 @@ impl Update<'_> {
 
     /// Returns the fields that the manager gains.
     fn taken(&self, Changed { mut written, .. }: Changed) -> FieldSet {
-        if self.kind.is_built_in() {
+        if self.kind.is_built_in {
             written.subtract(&FieldSet::of_fields(&STRUCTS.each_ref().map(std::slice::from_ref)));
         }
         tracked(self.kind, written, self.subresource)

@@ -48,6 +48,7 @@ pub(crate) fn kind() -> Kind {
         time_to_live: None,
         view: None,
         hook_reads: HookReads::Content,
+        is_built_in: false,
         is_secret: false,
         object_bytes: None,
     }

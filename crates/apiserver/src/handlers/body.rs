@@ -21,7 +21,7 @@ pub struct Sent {
 
 /// Reads an object of `kind`.
 pub fn read(kind: &Kind, headers: &HeaderMap, body: &[u8]) -> Result<Sent, ApiError> {
-    let mut sent = parse(headers, body, kind.is_built_in())?;
+    let mut sent = parse(headers, body, kind.is_built_in)?;
     check_type(kind, &mut sent.object)?;
     Ok(sent)
 }
@@ -69,10 +69,10 @@ pub fn check_type(kind: &Kind, object: &mut Value) -> Result<(), ApiError> {
     let api_version = kind.api_version();
     let given = |object: &Value, key: &str| object[key].as_str().unwrap_or_default().to_owned();
     let (found_version, found_kind) = (given(object, "apiVersion"), given(object, "kind"));
-    if found_kind.is_empty() && !kind.is_built_in() {
+    if found_kind.is_empty() && !kind.is_built_in {
         return Err(ApiError::bad_request("Object 'Kind' is missing: the body must have apiVersion and kind"));
     }
-    if found_version.is_empty() && !kind.is_built_in() {
+    if found_version.is_empty() && !kind.is_built_in {
         return Err(ApiError::bad_request("Object 'apiVersion' is missing: the body must have apiVersion and kind"));
     }
     if !found_version.is_empty() && found_version != api_version {

@@ -306,7 +306,7 @@ fn marked(writer: &Writer<'_>, live: &Value, deletion: &Deletion) -> Option<Valu
     if live["metadata"].get("deletionTimestamp").is_none_or(Value::is_null) {
         meta["deletionTimestamp"] = whole_seconds(writer.now).into();
         meta["deletionGracePeriodSeconds"] = 0.into();
-        if !writer.kind.is_built_in() {
+        if !writer.kind.is_built_in {
             meta["generation"] = next_generation(live);
         }
     }

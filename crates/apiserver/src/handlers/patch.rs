@@ -36,7 +36,7 @@ impl Type {
             "application/merge-patch+json" => Type::Merge,
             "application/apply-patch+yaml" => Type::Apply,
             // As in Kubernetes: custom kinds do not define how their lists merge.
-            "application/strategic-merge-patch+json" if kind.is_built_in() => Type::Strategic,
+            "application/strategic-merge-patch+json" if kind.is_built_in => Type::Strategic,
             _ => {
                 return Err(ApiError::unsupported_media_type(
                     "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",

@@ -160,7 +160,7 @@ impl Writer<'_> {
             Part::Finalize => {}
         }
         self.verdict(&new, causes)?;
-        if part == Part::Main && !self.kind.is_built_in() && content_differs(self.kind, old, &new) {
+        if part == Part::Main && !self.kind.is_built_in && content_differs(self.kind, old, &new) {
             new["metadata"]["generation"] = next_generation(old);
         }
         Ok(match () {

@@ -73,7 +73,7 @@ pub(crate) fn part(subresource: Option<Subresource>) -> Part {
 
 /// Kubernetes permits unconditional replacement of these kinds.
 fn may_leave_out_version(kind: &crate::kind::Kind) -> bool {
-    kind.is_built_in() && kind.plural != "leases"
+    kind.is_built_in && kind.plural != "leases"
 }
 
 /// Checks that the namespace in an object is that of the URL, or absent.

@@ -49,6 +49,9 @@ pub struct Kind {
     pub view: Option<View>,
     /// The form in which hooks read objects of the kind.
     pub hook_reads: HookReads,
+    /// Whether it is one of Kubernetes' own rather than a custom resource, whose group can end in `.k8s.io`, too. Those take
+    /// strategic merge patches, have no `generation`, and decode protobuf.
+    pub is_built_in: bool,
     /// Whether its objects are secret: encrypted at rest ([`crate::store::encrypted`]), and never quoted in the audit log.
     pub is_secret: bool,
     /// The maximum size of an object, instead of that of the server's settings.
@@ -118,6 +121,7 @@ impl Kind {
             time_to_live: None,
             view: None,
             hook_reads: HookReads::default(),
+            is_built_in: false,
             is_secret: false,
             object_bytes: None,
         }
@@ -150,6 +154,7 @@ impl Kind {
             time_to_live: None,
             view: None,
             hook_reads: HookReads::default(),
+            is_built_in: true,
             is_secret: false,
             object_bytes: None,
         }
@@ -158,12 +163,6 @@ impl Kind {
     /// Returns whether this is Namespace, which the server itself deals with.
     pub fn is_namespace(&self) -> bool {
         self.group.is_empty() && self.plural == "namespaces"
-    }
-
-    /// Returns whether it is one of Kubernetes' own rather than of a custom API group. Those take strategic merge patches, have
-    /// no `generation`, and decode protobuf.
-    pub fn is_built_in(&self) -> bool {
-        is_built_in_group(self.group)
     }
 
     /// Returns the kind with these columns.
@@ -205,9 +204,4 @@ impl Kind {
             Some(other) => other.to_string(),
         })
     }
-}
-
-/// Returns whether a group is one of Kubernetes' own.
-pub fn is_built_in_group(group: &str) -> bool {
-    group.is_empty() || group.ends_with(".k8s.io")
 }

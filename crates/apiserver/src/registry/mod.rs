@@ -180,7 +180,7 @@ pub fn made(context: &Context<'_>, kind: &'static Kind, mut object: Value) -> Re
 pub(crate) fn complete(context: &Context<'_>, kind: &'static Kind, object: &mut Value, is_tracked: bool) -> Vec<Cause> {
     object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
     object["metadata"]["creationTimestamp"] = metadata::whole_seconds(context.now).into();
-    if !kind.is_built_in() {
+    if !kind.is_built_in {
         object["metadata"]["generation"] = 1.into();
     }
     let hooks = context.kinds.hooks(kind);
