@@ -228,7 +228,7 @@ impl Objects {
             let is_gone = |name: &String| gone.contains(&Key::Router(name.clone()));
             assert!(
                 hold.spec.kind == DeletionHoldKind::Router && status.names.iter().all(is_gone),
-                "it holds what is not deleted: {hold:?}"
+                "a hold of other objects than deleted Routers: {hold:?}"
             );
             let decision = json!({"decision": Decision::Approve, "decidedAt": Time(Timestamp::now())});
             let (name, patch) = (name_of(&hold.metadata), Patch::Merge(json!({"spec": decision})));
