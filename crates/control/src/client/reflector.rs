@@ -45,6 +45,7 @@ use tokio::time::Instant;
 
 use self::compact_store::CompactStore;
 pub use self::informer::Informer;
+pub(crate) use self::list_watch::BARREN_MAX;
 use self::list_watch::Reflector;
 
 mod compact_store;
@@ -135,12 +136,12 @@ pub struct Settings {
     pub field_selector: Option<String>,
     /// The objects in one page of a list. More means fewer requests; fewer means smaller responses.
     pub page_size: u32,
-    /// The longest time without an event or bookmark on a watch; after it, the watch is considered dead. API servers send a
-    /// bookmark about every minute.
+    /// The longest time without a response, or without an event or the end of a watch; after it, the request is considered dead.
     pub silence_longest: Duration,
-    /// The duration of a watch, in whole seconds, for a reader that needs [`Store::caught_up`]: only a new request shows how current the
-    /// objects are. `None`: the server's own duration, of many minutes.
-    pub watch_longest: Option<Duration>,
+    /// The duration of a watch, in whole seconds, below [`Self::silence_longest`]: API servers send a bookmark about every minute, but none
+    /// about objects that do not change if their etcd reports no progress. A reader that needs [`Store::caught_up`] has short watches:
+    /// only a new request shows how current the objects are.
+    pub watch_longest: Duration,
     /// The wait after the first failure in a row.
     pub backoff_first: Duration,
     /// The longest wait after a failure.
@@ -156,7 +157,7 @@ impl Default for Settings {
             field_selector: None,
             page_size: 500,
             silence_longest: Duration::from_secs(150),
-            watch_longest: None,
+            watch_longest: Duration::from_secs(140),
             backoff_first: Duration::from_millis(100),
             backoff_longest: Duration::from_secs(10),
         }
@@ -327,7 +328,7 @@ impl<V> Store<V> {
     }
 
     /// Returns the time up to which all changes of the API are here: the time of the last request for which the server has sent all
-    /// earlier changes. Without [`Settings::watch_longest`], it can be many minutes old.
+    /// earlier changes. It can be older than [`Settings::watch_longest`].
     pub fn caught_up(&self) -> Option<Instant> {
         self.shared.state().caught_up
     }

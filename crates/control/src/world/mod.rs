@@ -100,7 +100,8 @@ impl World {
     /// Returns informers that list and watch through `client`, and read objects with these settings.
     pub fn new(client: &kube::Client, settings: Settings) -> Self {
         let listing = reflector::Settings::default;
-        let of_zones = reflector::Settings { watch_longest: settings.watch_longest, ..listing() };
+        let watch_longest = settings.watch_longest.unwrap_or(listing().watch_longest);
+        let of_zones = reflector::Settings { watch_longest, ..listing() };
         let domain: Arc<str> = settings.platform.domain_text().into();
         let settings = Arc::new(settings);
         let reading = Arc::clone(&settings);
@@ -167,7 +168,7 @@ impl World {
 pub struct Settings {
     /// The platform's zones.
     pub platform: Arc<compiler::Settings>,
-    /// The duration of a watch of the objects that zones are made from (see [`reflector::Settings::watch_longest`]).
+    /// The duration of a watch of the objects that zones are made from (see [`reflector::Settings::watch_longest`]); `None`: the usual one.
     pub watch_longest: Option<Duration>,
 }
 

@@ -34,8 +34,9 @@ const LIVED_LONG: Duration = Duration::from_secs(1);
 /// The longest time after [`Settings::watch_longest`] for a watch to end.
 const LATE_END: Duration = Duration::from_secs(5);
 
-/// The number of watches in a row without an event or bookmark after which the informer lists.
-const BARREN_MAX: u32 = 3;
+/// The number of watches in a row without an event or bookmark after which the informer lists. Two short watches and a list are within the
+/// time for which name servers deny names ([`DENIAL_LONGEST`](crate::name_server::denials::DENIAL_LONGEST)).
+pub const BARREN_MAX: u32 = 2;
 
 /// The state that keeps one informer up to date.
 pub(super) struct Reflector<K, V> {
@@ -241,7 +242,7 @@ where
             label_selector: self.settings.label_selector.clone(),
             field_selector: self.settings.field_selector.clone(),
             bookmarks: true,
-            timeout: self.settings.watch_longest.map(|longest| u32::try_from(longest.as_secs()).unwrap_or(u32::MAX)),
+            timeout: Some(u32::try_from(self.settings.watch_longest.as_secs()).unwrap_or(u32::MAX)),
             ..WatchParams::default()
         };
         let request = self.request.watch(&parameters, version).map_err(|error| Failure::invalid(&error.to_string()));
@@ -323,7 +324,7 @@ where
         let Phase::Watching { events, .. } = &mut self.phase else {
             return Err(Failure::invalid("no watch is open"));
         };
-        let longest = self.settings.watch_longest.map_or(self.settings.silence_longest, |longest| longest + LATE_END);
+        let longest = self.settings.silence_longest.min(self.settings.watch_longest + LATE_END);
         let event = tokio::select! {
             event = timeout(longest, events.next()) => event,
             () = self.shared.again.notified() => {
@@ -395,9 +396,9 @@ where
 
     /// Returns whether the watch that has ended was open for as long as requested.
     fn has_lasted(&self) -> bool {
-        match (&self.phase, self.settings.watch_longest) {
+        match &self.phase {
             // The server measures from the request.
-            (Phase::Watching { since, .. }, Some(longest)) => since.elapsed() + LIVED_LONG >= longest,
+            Phase::Watching { since, .. } => since.elapsed() + LIVED_LONG >= self.settings.watch_longest,
             _ => false,
         }
     }
