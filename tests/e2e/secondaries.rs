@@ -141,8 +141,8 @@ metadata: {name: NAME, namespace: default}
 spec: {to: {name: web}}
 ";
 
-/// With `verify`, a Route is `Resolvable` when the secondary server has its names, too; one that does not answer is reported, and
-/// blocks for seconds only.
+/// A Route is `Resolvable` when a secondary server with `verify` has its names, too. A server that does not answer is reported, and delays
+/// Routes for seconds only.
 #[test]
 fn a_secondary_server_is_part_of_resolvable() {
     let (data, copies) = (DataDir::new(), DataDir::new());

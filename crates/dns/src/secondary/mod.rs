@@ -81,7 +81,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Returns the state in a word: `expired`, `missing` (never transferred), `failing` (the last attempt failed), or `current`.
+    /// Returns the name of the state: `expired`, `missing` (never transferred), `failing` (the last attempt failed), or `current`.
     pub fn word(&self) -> &'static str {
         match self {
             Status { has_expired: true, .. } => "expired",

@@ -19,7 +19,6 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::stream::Limits;
 use crate::nameserver::hand_off::{Answer, Cursor, HandOff, Handler, refuse};
 use crate::nameserver::signed::{self, Signed, complete_signed};
 use crate::nameserver::{Context, Exchange, Outcome, Peer, Transport};
@@ -50,9 +49,9 @@ pub(super) struct HandOffs {
 }
 
 impl HandOffs {
-    pub(super) fn new(handler: Arc<dyn Handler>, limits: &Limits) -> Self {
+    pub(super) fn new(handler: Arc<dyn Handler>, many_time: Duration) -> Self {
         let [many, later, later_udp] = [MANY_MAX, LATER_MAX, LATER_MAX].map(|most| Arc::new(Semaphore::new(most)));
-        HandOffs { handler, many_time: limits.transfer, many, later, later_udp }
+        HandOffs { handler, many_time, many, later, later_udp }
     }
 }
 

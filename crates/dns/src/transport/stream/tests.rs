@@ -29,7 +29,7 @@ fn service(change: impl FnOnce(&mut Limits)) -> Service {
 
 fn service_of(db: &ZoneDb, handler: Option<Arc<dyn Handler>>, limits: Limits) -> Service {
     let settings = Arc::new(arc_swap::ArcSwap::from_pointee(Settings::default()));
-    let hand_offs = handler.map(|handler| Arc::new(HandOffs::new(handler, &limits)));
+    let hand_offs = handler.map(|handler| Arc::new(HandOffs::new(handler, limits.transfer)));
     let (stream_workers, _) = StreamWorkerPool::new(1, db, &settings, hand_offs);
     Service::new(Arc::new(stream_workers), limits)
 }
@@ -204,8 +204,8 @@ async fn records_of(mut client: DuplexStream) -> usize {
     records
 }
 
-/// The bound on what twenty clients can keep at once. One of them stops reading: no more is made for it than the buffers hold, and one
-/// message; its version of the zone stays for [`Limits::write`]. Nobody waits for it.
+/// The bound on what twenty clients can keep at once. One of them stops reading: the server makes as much for it as the buffers hold, and one
+/// message more, and its version of the zone stays for [`Limits::write`]. The other clients do not wait for it.
 #[tokio::test]
 async fn a_client_that_stops_reading_keeps_a_message_and_a_version_for_the_time_of_a_write() {
     let (db, counting) = (ZoneDb::new(), Counting::new());

@@ -99,7 +99,7 @@ fn orders_of_clients() {
                 let mut signer = Signer::of_request(Arc::new(key.clone()));
                 let mut signed = plain.clone();
                 signed.resize(plain.len() + signer.octets(), 0);
-                // Each is a second after the one before.
+                // A second after the previous one.
                 signer.sign(&mut signed, plain.len(), now + number as u64).expect("there is room");
                 let case = format!("{client} {algorithm} {lines_of_request}");
                 let Some(Answer::Later(answer)) = server.send(&signed) else { panic!("{case}: later") };
