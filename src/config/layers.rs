@@ -155,15 +155,18 @@ fn pairs(paths: &[&str], table: &DeTable<'_>, directory: &Path) -> Result<String
             _ => vec![value],
         };
         for value in several {
-            let DeValue::String(text) = value.get_ref() else {
-                return Err(wrong(value, "strings, or arrays of strings, in its tables"));
-            };
-            if text.contains(',') {
-                return Err((value.span(), "without commas in its values", "a comma".to_owned()));
-            }
             let key: &str = name.get_ref();
-            let is_path = paths.contains(&key) && !text.contains("://");
-            let text = if is_path { directory.join(&**text).to_string_lossy().into_owned() } else { text.to_string() };
+            let text = match value.get_ref() {
+                DeValue::Boolean(is_true) => is_true.to_string(),
+                DeValue::String(text) if text.contains(',') => {
+                    return Err((value.span(), "without commas in its values", "a comma".to_owned()));
+                }
+                DeValue::String(text) if paths.contains(&key) && !text.contains("://") => {
+                    directory.join(&**text).to_string_lossy().into_owned()
+                }
+                DeValue::String(text) => text.to_string(),
+                _ => return Err(wrong(value, "strings, booleans, or arrays of strings, in its tables")),
+            };
             pairs.push(format!("{key}={text}"));
         }
     }

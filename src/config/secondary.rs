@@ -45,6 +45,8 @@ pub struct Secondary {
     pub zones: Vec<ZonePattern>,
     /// The source address of the requests.
     pub source: Option<IpAddr>,
+    /// Whether it is queried to verify names, like a name server.
+    pub verify: bool,
 }
 
 /// A primary server of some zones.
@@ -82,7 +84,7 @@ pub(super) fn transfer(text: &str) -> Result<Rule, String> {
 
 /// Reads a secondary server.
 pub(super) fn secondary(text: &str) -> Result<Secondary, String> {
-    let pairs = Pairs::read(text, &["address", "key", "zone", "source"], &["zone"])?;
+    let pairs = Pairs::read(text, &["address", "key", "zone", "source", "verify"], &["zone"])?;
     let [address] = pairs.all("address", server_address)?[..] else {
         return Err("address is missing; set address=ADDR[:PORT]".to_owned());
     };
@@ -90,7 +92,12 @@ pub(super) fn secondary(text: &str) -> Result<Secondary, String> {
     if source.is_some_and(|source| source.is_ipv4() != address.is_ipv4()) {
         return Err("source and address must be of the same family".to_owned());
     }
-    Ok(Secondary { address, key: pairs.all("key", name)?.pop(), zones: pairs.all("zone", zone)?, source })
+    let zones = pairs.all("zone", zone)?;
+    let verify = pairs.all("verify", bool::from_str)?.pop().unwrap_or(false);
+    if verify && !zones.is_empty() {
+        return Err("verify needs a server of all zones: remove zone, or verify".to_owned());
+    }
+    Ok(Secondary { address, key: pairs.all("key", name)?.pop(), zones, source, verify })
 }
 
 /// Reads the name of a catalog.
@@ -213,6 +220,7 @@ mod tests {
         assert_eq!(rule, Ok(expected));
         let server = secondary("address=192.0.2.53,key=k.example,zone=a.example,source=192.0.2.1").expect("valid");
         assert_eq!((server.address.to_string().as_str(), server.key), ("192.0.2.53:53", Some(name("k.example."))));
+        assert!(!server.verify && secondary("address=192.0.2.53,verify=true").expect("valid").verify);
         for (text, expected) in [
             ("zone=a.example", "network or key is missing"),
             ("network=192.0.2.1/24", "network \"192.0.2.1/24\": has bits after the prefix"),
@@ -240,6 +248,8 @@ mod tests {
             ("address=192.0.2.53,address=192.0.2.54", "address is set twice"),
             ("address=0.0.0.0", "address \"0.0.0.0\": the unspecified address"),
             ("address=192.0.2.53,source=::1", "source and address"),
+            ("address=192.0.2.53,verify=yes", "verify \"yes\": provided string was not `true` or `false`"),
+            ("address=192.0.2.53,zone=a.example,verify=true", "verify needs a server of all zones"),
         ] {
             let error = secondary(text).expect_err(text);
             assert!(error.starts_with(expected), "{text}: {error}");

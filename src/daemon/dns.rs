@@ -256,7 +256,6 @@ impl Loaded {
             admin.unrouted.open(move || reported.report());
             unrouted
         });
-        admin.served.open(db.clone());
         let (counts, query_log_counts) = (Arc::downgrade(&running), query_log.counts().clone());
         let Secondaries { transfers, notifier, catalog, copied } = secondaries;
         if let Some(catalog) = catalog {
@@ -266,6 +265,7 @@ impl Loaded {
                 move || status.as_ref().is_none_or(|status| status.losses().is_synced() && status.state().is_denying);
             tasks.spawn("catalog", async move { catalog.run(is_complete, stop).await });
         }
+        admin.served.open(zones, copied.clone());
         admin.secondaries.open(notifier.clone());
         let metrics = DnsMetrics {
             running: counts,

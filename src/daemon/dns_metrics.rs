@@ -15,7 +15,7 @@ use signpost_control::name_server::files::static_zones;
 use signpost_control::name_server::status::Status;
 use signpost_dns::nameserver::{Transport, sizes, stats};
 use signpost_dns::notify::Notifier;
-use signpost_dns::secondary::{self, Secondary};
+use signpost_dns::secondary::Secondary;
 use signpost_dns::transfer::{self, Transfers};
 use signpost_dns::transport::{Running, Totals, durations};
 use signpost_dns::update::{self, Updates};
@@ -141,15 +141,9 @@ fn notified(page: &mut Page<'_>, notifier: &Notifier) -> fmt::Result {
 
 /// Writes the state of the zones from primary servers.
 fn of_primaries(page: &mut Page<'_>, copied: &Secondary) -> fmt::Result {
-    let mut zones = [("current", 0u64), ("failing", 0), ("expired", 0), ("missing", 0)];
+    let mut zones = ["current", "failing", "expired", "missing"].map(|state| (state, 0u64));
     for (_, status) in copied.statuses() {
-        let at = match status {
-            secondary::Status { has_expired: true, .. } => 2,
-            secondary::Status { serial: None, .. } => 3,
-            secondary::Status { error: Some(_), .. } => 1,
-            _ => 0,
-        };
-        zones[at].1 += 1;
+        zones.iter_mut().filter(|(state, _)| *state == status.word()).for_each(|(_, count)| *count += 1);
     }
     let rows: Rows<'_, i64> = zones.iter().map(|(state, zones)| (vec![("state", *state)], *zones as i64)).collect();
     page.gauge("dns_primary_zones", "Zones from primary servers, by state; absent if there is none", &rows)

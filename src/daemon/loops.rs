@@ -21,7 +21,9 @@ use super::engine::{self, Engine};
 use super::freshness::{UNHEARD, mark_stale, missing_zones};
 use super::platform;
 use super::runtime_settings::RuntimeSettings;
-use super::scheduling::{authorities, host_resolvers, platform_resolvers, run_for_leadership, servers_to_ask};
+use super::scheduling::{
+    authorities, host_resolvers, platform_resolvers, run_for_leadership, servers_to_ask, servers_to_verify,
+};
 use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::config::value::RouterRuntime;
@@ -172,8 +174,9 @@ impl Shared<'_> {
     /// Adds the allocation of serials and the verification of names; returns the sender of the settings that the API publishes.
     fn verify_names(&self, list: &mut List<'_>) -> watch::Sender<Option<ZonePlatform>> {
         let Shared { config, platform, .. } = self;
-        let servers = config.verify.names.then(|| servers_to_ask(config, platform, self.listened));
-        let addresses: Vec<SocketAddr> = servers.iter().flatten().map(|server| server.address).collect();
+        let name_servers = config.verify.names.then(|| servers_to_ask(config, platform, self.listened));
+        let servers = name_servers.as_ref().map(|name_servers| servers_to_verify(name_servers, &config.dns.secondary));
+        let addresses: Vec<SocketAddr> = name_servers.iter().flatten().map(|server| server.address).collect();
         let published = watch::Sender::new(Some(platform::published(config, platform, &addresses)));
         let of_ledger = ledger::Sources {
             world: self.world.clone(),
@@ -373,7 +376,7 @@ impl Shared<'_> {
         let resolvers = host_resolvers(config);
         Some(signpost_control::certificates::Settings {
             ca,
-            servers: servers_to_ask(config, platform, self.listened),
+            servers: servers_to_verify(&servers_to_ask(config, platform, self.listened), &config.dns.secondary),
             resolvers: if resolvers.is_empty() { platform_resolvers(config) } else { resolvers },
             patience: config.verify.timeout,
             verify_hosts: self.host_key.is_some(),

@@ -10,6 +10,7 @@ use super::domains;
 use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::config;
+use crate::config::secondary::Secondary;
 use crate::config::value::{Resolver, system_resolvers};
 use signpost_control::client::lease::{self, Leadership, Lease};
 use signpost_control::compiler;
@@ -109,6 +110,19 @@ pub fn servers_to_ask(
         let address = |address: &IpAddr| SocketAddr::new(*address, config::DNS_PORT);
         servers.extend(server.addresses.iter().map(|ip| Server { name: server.name.clone(), address: address(ip) }));
     }
+    servers
+}
+
+/// Returns the servers that must have a Route's names before it is reported as resolvable: these name servers, and the secondary
+/// servers with `verify`.
+pub fn servers_to_verify(name_servers: &[Server], secondaries: &[Secondary]) -> Vec<Server> {
+    let mut servers = name_servers.to_vec();
+    for secondary in secondaries.iter().filter(|secondary| secondary.verify) {
+        let address = secondary.address;
+        if servers.iter().all(|server| server.address != address) {
+            servers.push(Server { name: "secondary".to_owned(), address });
+        }
+    }
     if servers.len() > verify::state::SERVERS_MAX {
         let (listed, asked) = (servers.len(), verify::state::SERVERS_MAX);
         tracing::warn!(listed, asked, "too many addresses of name servers; not all are queried to verify names");
@@ -159,5 +173,28 @@ pub fn reachable(address: IpAddr) -> IpAddr {
         IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(address) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secondary_servers_are_verified_if_they_are_to_be() {
+        let secondary = |address: &str, verify| Secondary {
+            address: address.parse().expect("an address"),
+            key: None,
+            zones: Vec::new(),
+            source: None,
+            verify,
+        };
+        let secondaries =
+            [("192.0.2.1:53", true), ("192.0.2.2:53", false), ("192.0.2.3:53", true), ("192.0.2.3:53", true)]
+                .map(|(address, verify)| secondary(address, verify));
+        // One is a name server, too.
+        let listed = Server { name: "ns1.example".to_owned(), address: "192.0.2.1:53".parse().expect("an address") };
+        let servers: Vec<String> = servers_to_verify(&[listed], &secondaries).iter().map(Server::to_string).collect();
+        assert_eq!(servers, ["ns1.example (192.0.2.1:53)", "secondary (192.0.2.3:53)"]);
     }
 }

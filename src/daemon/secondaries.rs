@@ -69,7 +69,7 @@ impl Secondaries {
         let catalog = name.map(|name| Arc::new(Catalog::new(name, group, rules.clone())));
         let transfers = Arc::new(Transfers::new(rules.clone()).with_catalog(catalog.clone()));
         let of = |server: &secondary::Secondary| {
-            let secondary::Secondary { address, key, zones, source } = server.clone();
+            let secondary::Secondary { address, key, zones, source, verify: _ } = server.clone();
             let key = key.and_then(|name| keys.as_ref()?.get(&name).cloned());
             notify::Secondary { address, key, zones, source }
         };

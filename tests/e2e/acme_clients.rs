@@ -135,6 +135,24 @@ fn a_key_changes_the_challenges_of_its_namespace_only() {
         (count("applied"), count("refused"), count("prerequisite"), count("not_authoritative")),
         (5.0, 6.0, 1.0, 2.0)
     );
+    // The scripts of acme.sh for a name and its wildcard: without a zone, so that nsupdate looks for it. It deletes the RRset once for
+    // each of the two values, which keeps young ones: they can be those of another order.
+    let acme_sh = |line: &str| {
+        let script =
+            platform.data.write("update", format!("server {}  {port}\n{line}\nsend\n", platform.server.dns.ip()));
+        let output = Command::new("nsupdate").args(["-k", &platform.data.file("a.key"), &script]).output();
+        let output = output.expect("nsupdate is installed (bind9-dnsutils)");
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success() && said.is_empty(), "{line}: {said}");
+        platform.texts(CHALLENGE)
+    };
+    let (add, delete) =
+        (|value: &str| format!("update add {CHALLENGE}. 60 in txt \"{value}\""), "update delete {}. txt");
+    assert_eq!(acme_sh(&add("v1")), ["two", "v1"]);
+    assert_eq!(acme_sh(&add("v2")), ["two", "v1", "v2"]);
+    for _ in 0..2 {
+        assert_eq!(acme_sh(&delete.replace("{}", CHALLENGE)), ["two", "v1", "v2"]);
+    }
 }
 
 /// Pebble, which queries this name server.

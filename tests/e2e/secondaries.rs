@@ -133,3 +133,62 @@ fn a_catalog_below_a_zone_and_a_missing_key_are_errors() {
     let failed = run(&[&serve[..], &primary].concat());
     assert!(failed.code != Some(0) && failed.err.contains("key k.example. is in no key file"), "{}", failed.err);
 }
+
+const ROUTE: &str = "
+apiVersion: signpost.dev/v1alpha1
+kind: Route
+metadata: {name: NAME, namespace: default}
+spec: {to: {name: web}}
+";
+
+/// A Route is `Resolvable` when a secondary server with `verify` has its names, too. A server that does not answer is reported, and delays
+/// Routes for seconds only.
+#[test]
+fn a_secondary_server_is_part_of_resolvable() {
+    let (data, copies) = (DataDir::new(), DataDir::new());
+    let (primary, secondary) = (Ports::free(), Ports::free());
+    let secondary_address = secondary.dns.to_string();
+    let configuration = data.write(
+        "signpost.toml",
+        format!(
+            "domain = \"v3.rhcloud.com\"\n[[dns.transfer]]\nnetwork = \"127.0.0.0/8\"\n\
+             [[dns.secondary]]\naddress = \"{secondary_address}\"\nsource = \"127.0.0.1\"\nverify = true\n"
+        ),
+    );
+    let server = Server::start(primary, &["--config", &configuration, "--data-dir", data.path()]);
+    let zones = ["v3.rhcloud.com", "routes.v3.rhcloud.com", "shard2.v3.rhcloud.com"].map(|zone| format!("\"{zone}\""));
+    let mine = copies.write(
+        "signpost.toml",
+        format!(
+            "roles = [\"dns\", \"admin\"]\n[[dns.primary]]\nzone = [{}]\naddress = \"{}\"\n",
+            zones.join(", "),
+            server.dns
+        ),
+    );
+    let second = Server::start(secondary, &["--config", &mine, "--data-dir", copies.path()]);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    let create = |name: &str| kubectl.ok_with(&["apply", "-f", "-"], &ROUTE.replace("NAME", name));
+    let resolvable = |name: &str| {
+        let condition = || kubectl.condition(&["routes.signpost.dev", "-n", "default", name], "Resolvable");
+        eventually("the Route is resolvable", || condition().filter(|condition| condition.status == "True"))
+    };
+    kubectl.ok_with(&["apply", "-f", "-"], SHARD);
+    for number in 0..5 {
+        let name = format!("app{number}");
+        create(&name);
+        let message = resolvable(&name).message;
+        // In this moment, the secondary server answers.
+        let alias = format!("default-{name}.routes.v3.rhcloud.com");
+        let answer = try_dig(second.dns, &alias, "CNAME", &["+norecurse"]).expect("an answer");
+        assert_eq!((answer.status.as_str(), answer.answer.len()), ("NOERROR", 1), "{alias}");
+        assert!(message.contains(&format!("secondary ({secondary_address}) with serials")), "{message}");
+    }
+    // It ends; a new Route waits, and is then resolvable without it.
+    assert!(second.terminate().success());
+    create("alone");
+    let message = resolvable("alone").message;
+    assert!(message.contains(&format!("; secondary ({secondary_address}) does not answer")), "{message}");
+    let before =
+        kubectl.condition(&["routes.signpost.dev", "-n", "default", "app0"], "Resolvable").expect("it was verified");
+    assert_eq!(before.status, "True");
+}

@@ -499,6 +499,45 @@ fn a_notify_of_strangers_is_refused() {
     assert_eq!(with_key.notify(Ipv4Addr::LOCALHOST), 5);
 }
 
+/// RFC 8945 §5.2 for NOTIFY, as Knot's `kdig` sends it. A signature that cannot be verified is an error, even from an address that needs
+/// none, and nothing is queried.
+#[test]
+fn a_notify_with_a_wrong_signature_is_an_error() {
+    let (folder, liar) = (TempDir::new().unwrap(), Liar::start());
+    liar.send(5, &[&[soa(5), ns(), soa(5)]]);
+    let server = Server::start(vec![plain(liar.address, false)], folder.path());
+    eventually("the first version", folder.path(), &server, || server.serial() == Some(5));
+    let queried = liar.queries.lock().len();
+    let notify = |program: &str, clock: &[&str], with_key: Option<&str>| {
+        let port = server.address.port().to_string();
+        let signature: Vec<&str> = with_key.into_iter().flat_map(|with_key| ["-y", with_key]).collect();
+        let arguments = [clock, &["@127.0.0.1", "-p", &port, "-t", "NOTIFY", APEX], &signature].concat();
+        let output =
+            Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    };
+    let secret = key().secret_text();
+    let good = format!("hmac-sha256:transfer.example:{secret}");
+    for (program, clock, with_key, expected) in [
+        ("kdig", &[][..], format!("hmac-sha256:other.example:{secret}"), "BADKEY"),
+        ("kdig", &[], format!("hmac-sha512:transfer.example:{secret}"), "BADKEY"),
+        ("kdig", &[], "hmac-sha256:transfer.example:AAAA".to_owned(), "BADSIG"),
+        ("faketime", &["-f", "-10m", "kdig"], good.clone(), "BADTIME"),
+        ("faketime", &["-f", "+10m", "kdig"], good.clone(), "BADTIME"),
+    ] {
+        let answer = notify(program, clock, Some(&with_key));
+        assert!(answer.contains(&format!("status: {expected}")), "{with_key}: {answer}");
+    }
+    std::thread::sleep(Duration::from_millis(1_200));
+    assert_eq!((liar.queries.lock().len(), server.serial()), (queried, Some(5)), "nothing is queried");
+    for (with_key, serial) in [(Some(&*good), 6), (None, 7)] {
+        liar.send(serial, &[&[soa(serial), ns(), soa(serial)]]);
+        let answer = notify("kdig", &[], with_key);
+        assert!(answer.contains("status: NOERROR"), "{with_key:?}: {answer}");
+        eventually("the next version", folder.path(), &server, || server.serial() == Some(serial));
+    }
+}
+
 /// RFC 1034 §4.3.5: after the expire time, the zone is not served. Its names then get SERVFAIL.
 #[test]
 fn an_expired_zone_gets_servfail_until_it_is_transferred() {

@@ -19,9 +19,11 @@ use super::ask::{self, Failure};
 use super::session::Session;
 use super::{Answer, Shared, json_of, page_size, too_many};
 use signpost_control::dns_client;
+use signpost_dns::secondary::Secondary;
 use signpost_dns::wire::Name;
+use signpost_dns::zone::publish::{Origin, Publisher};
 use signpost_dns::zone::rrset::ttl_of;
-use signpost_dns::zone::{Contents, Zone, ZoneDb};
+use signpost_dns::zone::{Contents, Zone};
 use signpost_dns::zonefile::rdata_out;
 use signpost_types::v1alpha1::zone::Zone as ZoneObject;
 
@@ -35,12 +37,42 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The zones of the process's name server, once it runs.
 #[derive(Default)]
-pub struct ServedZones(OnceLock<Arc<ZoneDb>>);
+pub struct ServedZones(OnceLock<Served>);
+
+#[derive(Clone)]
+struct Served {
+    zones: Arc<Publisher>,
+    /// The zones from primary servers.
+    copied: Option<Arc<Secondary>>,
+}
 
 impl ServedZones {
     /// Sets the zones. A process has one name server; a second call changes nothing.
-    pub fn open(&self, zones: Arc<ZoneDb>) {
-        let _ = self.0.set(zones);
+    pub fn open(&self, zones: Arc<Publisher>, copied: Option<Arc<Secondary>>) {
+        let _ = self.0.set(Served { zones, copied });
+    }
+}
+
+impl Served {
+    /// Returns the type of a zone: zones of the API's objects follow the API; other zones are of files, or of primary servers.
+    fn kind(&self, zone: &Zone) -> &'static str {
+        let is_copy = || self.zones.owner(zone.apex()).is_some_and(|owner| owner.origin == Origin::Primary);
+        match (zone.is_shard(), zone.follows()) {
+            (true, _) => "shard",
+            (false, true) => "platform",
+            (false, false) if is_copy() => "primary",
+            (false, false) => "file",
+        }
+    }
+
+    /// Returns the primary servers of a zone, and its state there; `None` if it has another origin.
+    fn primaries(&self, zone: &Zone) -> Option<Value> {
+        let (servers, status) = self.copied.as_ref()?.zone(zone.apex())?;
+        let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
+        let refreshed = status.refreshed.and_then(|at| at.elapsed().ok()).map(|age| age.as_secs());
+        let state =
+            json!({"servers": servers, "state": status.word(), "error": status.error, "refreshedSeconds": refreshed});
+        (self.kind(zone) == "primary").then_some(state)
     }
 }
 
@@ -81,14 +113,14 @@ pub(super) async fn zones(
     Query(wanted): Query<Wanted>,
 ) -> Answer {
     let session = shared.admitted(&headers).await?;
-    let Some(db) = shared.served.0.get().cloned() else {
+    let Some(served) = shared.served.0.get().cloned() else {
         return Ok(json_of(&json!({"served": false, "total": 0, "offset": 0, "items": []})));
     };
-    let answer = computed(&shared, &session, move || page(db.zones(), &wanted)).await?;
+    let answer = computed(&shared, &session, move || page(&served, &wanted)).await?;
     Ok(json_of(&answer))
 }
 
-/// Returns a page of the records of a zone, and the state of its secondary servers.
+/// Returns a page of the records of a zone, and the state of its secondary and primary servers.
 pub(super) async fn records(
     State(shared): State<Arc<Shared>>,
     headers: HeaderMap,
@@ -96,7 +128,8 @@ pub(super) async fn records(
 ) -> Answer {
     let session = shared.admitted(&headers).await?;
     let apex = wanted.apex()?;
-    let Some(zone) = shared.served.0.get().and_then(|db| db.get(&apex)) else {
+    let served = shared.served.0.get().cloned();
+    let Some((served, zone)) = served.and_then(|served| Some((served.clone(), served.zones.db().get(&apex)?))) else {
         let message = format!("this process does not serve the zone {apex}");
         return Err(Failure::new(StatusCode::NOT_FOUND, "NotServed", message));
     };
@@ -117,6 +150,7 @@ pub(super) async fn records(
     let answer = computed(&shared, &session, move || {
         let mut answer = list(&zone.contents(), &wanted);
         answer["secondaries"] = json!(secondaries);
+        answer["primaries"] = json!(served.primaries(&zone));
         answer["serial"] = json!(zone.serial().map(|serial| serial.0));
         answer
     });
@@ -156,22 +190,16 @@ async fn computed(
     computing.await.map_err(|error| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "Failed", error.to_string()))
 }
 
-/// Returns a page of `zones`, which are in canonical order of their apexes.
-fn page(mut zones: Vec<Arc<Zone>>, wanted: &Wanted) -> Value {
-    let text = wanted.text();
+/// Returns a page of the zones in canonical order of their apexes.
+fn page(served: &Served, wanted: &Wanted) -> Value {
+    let (text, mut zones) = (wanted.text(), served.zones.db().zones());
     if !text.is_empty() {
         zones.retain(|zone| zone.apex().to_string().to_ascii_lowercase().contains(&text));
     }
     let item = |zone: &Arc<Zone>| {
-        // Zones of the API's objects follow the API; other zones are of files.
-        let kind = match (zone.is_shard(), zone.follows()) {
-            (true, _) => "shard",
-            (false, true) => "platform",
-            (false, false) => "file",
-        };
         json!({
             "zone": zone.apex().to_string(),
-            "type": kind,
+            "type": served.kind(zone),
             "serial": zone.serial().map(|serial| serial.0),
             "owners": zone.owner_count(),
             "octets": zone.octets(),
@@ -243,8 +271,10 @@ async fn serial(name: Name, server: SocketAddr) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use signpost_dns::secondary::client::Primary;
     use signpost_dns::wire::RecordType;
     use signpost_dns::zone::Ttl;
+    use signpost_dns::zone::publish::Change;
 
     fn contents() -> Contents {
         let name = |text: &str| text.parse::<Name>().expect("a name");
@@ -255,6 +285,31 @@ mod tests {
             contents.add(name(owner), RecordType::A, ttl, rdata).expect("is in the zone");
         }
         contents
+    }
+
+    #[test]
+    fn zones_of_primary_servers_have_their_type_and_state() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let name = |text: &str| text.parse::<Name>().expect("a name");
+        let zones = Arc::new(Publisher::new(Arc::default()));
+        let primary = Primary { address: "192.0.2.1:53".parse().expect("an address"), key: None, tls: None };
+        let followed = ["a.test.", "b.test."].map(|apex| (name(apex), vec![primary.clone()]));
+        let copied = Secondary::new(followed, directory.path(), zones.clone()).expect("an empty directory");
+        assert_eq!(copied.restore(), Vec::<String>::new());
+        zones.publish([Change::unavailable(Origin::BrokenFile, &name("c.test."))]);
+        // A file comes before a primary server.
+        let file = Arc::from(std::path::Path::new("b.zone"));
+        zones.publish([Change::unavailable(Origin::File(file), &name("b.test."))]);
+        let served = Served { zones, copied: Some(Arc::new(copied)) };
+        let page = page(&served, &Wanted::default());
+        let types: Vec<&str> =
+            page["items"].as_array().expect("a list").iter().filter_map(|item| item["type"].as_str()).collect();
+        assert_eq!(types, ["primary", "file", "file"]);
+        let primaries = |apex: &str| served.primaries(&*served.zones.db().get(&name(apex)).expect("it is served"));
+        let expected =
+            json!({"servers": ["192.0.2.1:53"], "state": "missing", "error": null, "refreshedSeconds": null});
+        assert_eq!(primaries("a.test."), Some(expected));
+        assert_eq!((primaries("b.test."), primaries("c.test.")), (None, None));
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod timers;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -78,6 +78,18 @@ pub struct Status {
     pub has_expired: bool,
     /// The errors of the last attempt, each with the address of the primary server, if all of them failed.
     pub error: Option<String>,
+}
+
+impl Status {
+    /// Returns the name of the state: `expired`, `missing` (never transferred), `failing` (the last attempt failed), or `current`.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Status { has_expired: true, .. } => "expired",
+            Status { serial: None, .. } => "missing",
+            Status { error: Some(_), .. } => "failing",
+            _ => "current",
+        }
+    }
 }
 
 /// A version that a primary server has sent.
@@ -144,6 +156,12 @@ impl Secondary {
     /// Returns the state of each zone.
     pub fn statuses(&self) -> impl Iterator<Item = (&Name, Status)> {
         self.zones.iter().map(|(apex, zone)| (apex, zone.state.lock().status.clone()))
+    }
+
+    /// Returns the addresses of the primary servers of a zone, and its state.
+    pub fn zone(&self, apex: &Name) -> Option<(Vec<SocketAddr>, Status)> {
+        let zone = self.zones.get(apex)?;
+        Some((zone.primaries.iter().map(|primary| primary.address).collect(), zone.state.lock().status.clone()))
     }
 
     async fn follow(&self, zone: &FollowedZone, stop: &CancellationToken) {

@@ -2,10 +2,11 @@
 //! them.
 //!
 //! An answer of many messages exists as one message at a time: the next is made when the client has read it. It ends with the
-//! connection, whose client has [`Limits::write`] for each message, and after [`MANY_TIME_MAX`] at the latest. This is the
-//! longest time for which a client can keep a replaced zone in memory.
+//! connection, whose client has [`Limits::write`] for each message, and after [`Limits::transfer`] at the latest. These are
+//! the longest times for which a client that stops reading, or reads slowly, can keep a replaced zone in memory.
 //!
 //! [`Limits::write`]: super::stream::Limits::write
+//! [`Limits::transfer`]: super::stream::Limits::transfer
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -33,9 +34,6 @@ const MANY_MAX: usize = 128;
 /// The maximum number of later answers in flight on streams, and again over UDP, where the clients' addresses can be forged.
 const LATER_MAX: usize = 1_024;
 
-/// The time after which an answer of many messages ends unfinished: at 1 Mbit/s, that of a million names.
-pub(super) const MANY_TIME_MAX: Duration = Duration::from_secs(600);
-
 /// The time after which the client of a later answer gets SERVFAIL. `dig` and `nsupdate` repeat after 5 and 3 seconds; the idle time of
 /// a QUIC connection is 10 seconds by default.
 pub(super) const LATER_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -43,15 +41,17 @@ pub(super) const LATER_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The handler, and the room for its answers in flight. All workers share it.
 pub(super) struct HandOffs {
     handler: Arc<dyn Handler>,
+    /// The maximum time of an answer of many messages.
+    many_time: Duration,
     many: Arc<Semaphore>,
     later: Arc<Semaphore>,
     later_udp: Arc<Semaphore>,
 }
 
 impl HandOffs {
-    pub(super) fn new(handler: Arc<dyn Handler>) -> Self {
+    pub(super) fn new(handler: Arc<dyn Handler>, many_time: Duration) -> Self {
         let [many, later, later_udp] = [MANY_MAX, LATER_MAX, LATER_MAX].map(|most| Arc::new(Semaphore::new(most)));
-        HandOffs { handler, many, later, later_udp }
+        HandOffs { handler, many_time, many, later, later_udp }
     }
 }
 
@@ -123,7 +123,7 @@ pub(super) fn hand_over(
         Answer::One(octets) => message = Some(octets),
         Answer::Many(cursor) => {
             if let Some(permit) = room(&hand_offs.many) {
-                let until = Instant::now() + MANY_TIME_MAX;
+                let until = Instant::now() + hand_offs.many_time;
                 return Some(InFlight::Many(Many {
                     cursor,
                     signer,

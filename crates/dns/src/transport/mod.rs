@@ -291,7 +291,7 @@ impl Bound {
     pub fn start(mut self, db: &ZoneDb, settings: &LiveSettings) -> io::Result<Running> {
         // Separate runtimes, so that no other work of the process makes clients wait.
         let runtime = runtime("dns-stream")?;
-        let hand_offs = self.handler.take().map(|handler| Arc::new(HandOffs::new(handler)));
+        let hand_offs = self.handler.take().map(|handler| Arc::new(HandOffs::new(handler, self.limits.transfer)));
         let count = 2 * std::thread::available_parallelism().map_or(1, usize::from);
         let (stream_workers, mut outputs) = StreamWorkerPool::new(count, db, settings, hand_offs.clone());
         let stream_workers = Arc::new(stream_workers);

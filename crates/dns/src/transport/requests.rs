@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::hand_off::{IN_FLIGHT_PER_CONNECTION_MAX, InFlight, MANY_TIME_MAX, Many};
+use super::hand_off::{IN_FLIGHT_PER_CONNECTION_MAX, InFlight, Many};
 use super::stream::{CloseReason, Service};
 use super::worker::{Answered, MESSAGE_OCTETS_MAX};
 use crate::nameserver::Transport;
@@ -259,7 +259,7 @@ impl Requests {
     /// Returns the remaining time of the current requests when the connection ends.
     pub(super) fn last_wait(&self) -> Duration {
         if self.in_flight() > 0 && self.service.last_moment().is_none() {
-            return MANY_TIME_MAX;
+            return self.service.limits.transfer;
         }
         self.service.limits.read + self.service.limits.write
     }

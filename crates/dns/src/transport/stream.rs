@@ -51,6 +51,9 @@ pub struct Limits {
     /// The age at which a connection is closed after the current answers, even if there are more queries: the client repeats
     /// unfinished and further queries on another connection (RFC 7766 §6.2.4).
     pub lifetime: Duration,
+    /// The time after which an answer of many messages, which is a zone transfer, ends unfinished: at 1 Mbit/s, that of a
+    /// million names. For that time, a client that reads slowly can keep a replaced zone in memory.
+    pub transfer: Duration,
     /// The number of octets of answers from which the server writes them before it computes more.
     pub unsent_octets_max: usize,
 }
@@ -64,6 +67,7 @@ impl Default for Limits {
             read: Duration::from_secs(5),
             write: Duration::from_secs(5),
             lifetime: Duration::from_secs(600),
+            transfer: Duration::from_secs(600),
             unsent_octets_max: 64 * 1024,
         }
     }

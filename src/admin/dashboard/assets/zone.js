@@ -85,6 +85,7 @@ export function render(data, { apex, query }, { samples }) {
         "div",
         null,
         section("Name servers", nameServers(serials, serial, parent)),
+        data.records.primaries && section("Primary servers", primaryServers(data.records.primaries)),
         data.records.secondaries?.length > 0 && section("Secondary servers", secondaryServers(data.records.secondaries)),
         series &&
           section(
@@ -163,6 +164,17 @@ function nameServers(serials, newest, parent) {
       { keyOf: ({ server }) => server },
     ),
   ];
+}
+
+/** The primary servers from which this process copies the zone. */
+function primaryServers({ servers, state, error, refreshedSeconds: age }) {
+  const kinds = { current: "good", failing: "warn", expired: "bad", missing: "bad" };
+  return facts([
+    ["Address", h("span.mono", null, servers.join(", "))],
+    ["State", badge(kinds[state] ?? "note", state, error ?? "")],
+    ["Error", error],
+    ["Refreshed", age !== null && figure(`${seconds(age)} ago`, "the last answer of a primary server with this version or an older one")],
+  ]);
 }
 
 /** The secondary servers that this process notifies of the zone. */

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
+use futures::FutureExt as _;
 use signpost_dns::nameserver::Transport;
+use signpost_dns::nameserver::hand_off::Answer;
 use signpost_dns::tsig::{Key, Keys, Signer};
 use signpost_dns::update::{Request, plan};
+use signpost_dns::wire::header::Rcode;
 
-use super::{name, outcome, request, served};
+use super::handler::Server;
+use super::{name, outcome, request, served, text_of};
 use crate::conformance::stage::{Stage, lines, query, well_formed, zone};
 
 /// The zone section of all messages, for `z.test.`.
@@ -46,6 +50,77 @@ fn messages_of_clients() {
         assert_eq!(Request::read(&message), Ok(request(&expected)), "{client}");
         assert!(plan(&request(&expected), &served()).is_ok() && !outcome(&expected).is_empty(), "{client}");
     }
+}
+
+/// The requests of each client for a certificate of a name and its wildcard, which have two values at one name: with the algorithms and the
+/// transport of its settings, in its order. Each request is one change, and gets a signed answer.
+#[test]
+fn orders_of_clients() {
+    const ADDED: [&str; 2] = ["+_acme-challenge.a.z.test. v1", "+_acme-challenge.a.z.test. v2"];
+    const REMOVED: [&str; 2] = ["-_acme-challenge.a.z.test. v1", "-_acme-challenge.a.z.test. v2"];
+    const EMPTIED: &str = "-_acme-challenge.a.z.test.";
+    let add = |ttl: u32, value: &str| format!("IN={ttl} _acme-challenge.a.z.test. TXT {value}");
+    let remove = |value: &str| format!("NONE _acme-challenge.a.z.test. TXT {value}");
+    let empty = "ANY _acme-challenge.a.z.test. TXT".to_owned();
+    let cert_manager = vec![
+        (add(60, "v1"), ADDED[0]),
+        (add(60, "v2"), ADDED[1]),
+        (remove("v1"), REMOVED[0]),
+        (remove("v2"), REMOVED[1]),
+    ];
+    let caddy = vec![
+        (add(0, "v1"), ADDED[0]),
+        (add(0, "v2"), ADDED[1]),
+        (remove("v1"), REMOVED[0]),
+        (remove("v2"), REMOVED[1]),
+    ];
+    // It deletes the RRset once for each of the two values.
+    let acme_sh =
+        vec![(add(60, "v1"), ADDED[0]), (add(60, "v2"), ADDED[1]), (empty.clone(), EMPTIED), (empty, EMPTIED)];
+    for (client, algorithms, transports, requests) in [
+        (
+            "cert-manager",
+            &["hmac-sha1", "hmac-sha256", "hmac-sha512"][..],
+            &[Transport::Udp, Transport::Tcp][..],
+            cert_manager,
+        ),
+        ("acme.sh", &["hmac-sha256", "hmac-sha512"], &[Transport::Udp], acme_sh),
+        ("Caddy", &["hmac-sha256", "hmac-sha512"], &[Transport::Tcp], caddy),
+    ] {
+        for (algorithm, transport) in algorithms.iter().flat_map(|one| transports.iter().map(move |other| (one, other)))
+        {
+            let key = Key::new(name("one."), algorithm, b"a secret").expect("a key");
+            let mut server = Server::with_keys([key.clone()]);
+            server.stage.peer.transport = *transport;
+            let now = server.stage.peer.now;
+            for (number, (lines_of_request, expected)) in requests.iter().enumerate() {
+                let message = Request { id: number as u16, ..request(lines_of_request) };
+                let plain = message.to_octets().expect("it is short");
+                let mut signer = Signer::of_request(Arc::new(key.clone()));
+                let mut signed = plain.clone();
+                signed.resize(plain.len() + signer.octets(), 0);
+                // A second after the previous one.
+                signer.sign(&mut signed, plain.len(), now + number as u64).expect("there is room");
+                let case = format!("{client} {algorithm} {lines_of_request}");
+                let Some(Answer::Later(answer)) = server.send(&signed) else { panic!("{case}: later") };
+                let job = server.next_job().unwrap_or_else(|| panic!("{case}: a job"));
+                assert_eq!(text_of(&job.operations), *expected, "{case}");
+                job.answer.send(Rcode::NOERROR).expect("it is awaited");
+                let answer = answer.now_or_never().expect("it is there");
+                assert_eq!(lines(&answer), ["NOERROR"], "{case}");
+            }
+        }
+    }
+    // The default of cert-manager's `tsigAlgorithm`: BADKEY, and a log line with the setting.
+    let server = Server::new();
+    let algorithm = b"\x08hmac-md5\x07sig-alg\x03reg\x03int\0";
+    let times = [&server.stage.peer.now.to_be_bytes()[2..], &[1, 44, 0, 16], &[7; 16], &[0, 0, 0, 0, 0, 0]].concat();
+    let rdata = [&algorithm[..], &times].concat();
+    let mut message = request(&add(60, "v1")).to_octets().expect("it is short");
+    message[11] += 1;
+    message.extend([b"\x03one\0\0\xfa\0\xff\0\0\0\0", &(rdata.len() as u16).to_be_bytes()[..], &rdata].concat());
+    assert!(server.ask(&message).starts_with("NOTAUTH"));
+    assert!(server.next_job().is_none());
 }
 
 /// Clients query the SOA record of the name and of each parent, with and without a signature and RD, until an answer has it. An

@@ -30,9 +30,12 @@ pub struct Server {
 
 impl Server {
     pub fn new() -> Server {
+        Server::with_keys(["one.", "two.", "three."].map(|text| (*key(text)).clone()))
+    }
+
+    pub fn with_keys(keys: impl IntoIterator<Item = Key>) -> Server {
         let mut stage = Stage::new([served()]);
-        let keys = ["one.", "two.", "three."].map(|text| (*key(text)).clone());
-        stage.settings.keys = Some(Arc::new(Keys::new(keys).expect("three keys")));
+        stage.settings.keys = Some(Arc::new(Keys::new(keys).expect("they differ")));
         stage.settings.updates = true;
         let right = |text: &str| Right { key: name(text), holder: format!("ns-{text}").into() };
         let (updates, jobs) = Updates::new(vec![right("one."), right("two.")]);
@@ -40,7 +43,7 @@ impl Server {
     }
 
     /// Returns the answer to a message: that of the handler, or the server's own.
-    fn send(&self, message: &[u8]) -> Option<Answer> {
+    pub fn send(&self, message: &[u8]) -> Option<Answer> {
         let Stage { db, settings, stats, peer, .. } = &self.stage;
         let snapshot = db.snapshot();
         let context = Context { snapshot: &snapshot, settings, stats, limiter: None };

@@ -49,15 +49,19 @@ fn served() -> Zone {
 
 /// Returns the changes, or the code, of these lines.
 fn outcome(lines: &str) -> String {
+    match plan(&request(lines), &served()) {
+        Ok(operations) => text_of(&operations),
+        Err(rcode) => rcode.to_string(),
+    }
+}
+
+fn text_of(operations: &[Operation]) -> String {
     let show = |operation: &Operation| match operation {
         Operation::Add(owner, text) => format!("+{owner} {}", String::from_utf8_lossy(text)),
         Operation::Delete(owner, text) => format!("-{owner} {}", String::from_utf8_lossy(text)),
         Operation::DeleteAll(owner) => format!("-{owner}"),
     };
-    match plan(&request(lines), &served()) {
-        Ok(operations) => operations.iter().map(show).collect::<Vec<_>>().join(", "),
-        Err(rcode) => rcode.to_string(),
-    }
+    operations.iter().map(show).collect::<Vec<_>>().join(", ")
 }
 
 #[track_caller]

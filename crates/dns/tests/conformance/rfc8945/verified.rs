@@ -167,6 +167,62 @@ fn section_5_2_3_time() {
     }
 }
 
+/// §5.2 for requests that are handed off: NOTIFY, UPDATE and transfers get the same errors as queries, and are not refused instead.
+#[test]
+fn section_5_2_requests_of_other_programs() {
+    let stage = stage("hmac-sha256-160");
+    let other_name = || Key::new(name("other.example."), "hmac-sha256", SECRET).expect("a key");
+    let other_secret = || Key::new(name("key.example."), "hmac-sha256", b"another").expect("a key");
+    let short = || key("hmac-sha256-128");
+    for (question, opcode) in [("z.test. SOA", 4), ("z.test. SOA", 5), ("z.test. AXFR", 0), ("z.test. IXFR", 0)] {
+        let mut request = query(question);
+        request[2] |= opcode << 3;
+        for (signer, time, expected) in [
+            (other_name(), NOW, (TsigError::BADKEY, false)),
+            (key("hmac-sha512"), NOW, (TsigError::BADKEY, false)),
+            (other_secret(), NOW, (TsigError::BADSIG, false)),
+            (key("hmac-sha256"), NOW - 301, (TsigError::BADTIME, true)),
+            (key("hmac-sha256"), NOW + 301, (TsigError::BADTIME, true)),
+            (short(), NOW, (TsigError::BADTRUNC, true)),
+            // §5.2: the key comes first, then the MAC, the time, and the length.
+            (other_name(), NOW - 301, (TsigError::BADKEY, false)),
+            (other_secret(), NOW - 301, (TsigError::BADSIG, false)),
+            (short(), NOW - 301, (TsigError::BADTIME, true)),
+        ] {
+            let (message, _) = signed_at(&request, signer, time);
+            let response = ask(&stage, &message);
+            assert_eq!((lines(&response)[0].as_str(), error(&response)), ("NOTAUTH", expected), "{question} {opcode}");
+            assert_eq!(response[2] & 0x78, opcode << 3, "the opcode");
+            assert!(records(&response).iter().all(|record| record.section == "ar"), "{question}: no record of a zone");
+        }
+        // Without the records of a signature, there is nothing to verify: it is refused, or has another meaning.
+        let response = ask(&stage, &request);
+        assert_eq!((lines(&response)[0].as_str(), find_tsig(&response).is_some()), (refusal(opcode), false));
+    }
+}
+
+/// The answer of a server without transfers, zones of primary servers and updates.
+fn refusal(opcode: u8) -> &'static str {
+    if opcode == 5 { "NOTIMP" } else { "REFUSED" }
+}
+
+/// A recorded query that is sent again gets its answer within the fudge, and BADTIME afterwards (§10).
+#[test]
+fn section_10_replays() {
+    let mut stage = stage("hmac-sha256");
+    let (message, signer) = signed_at(&query("z.test. SOA"), key("hmac-sha256"), NOW);
+    for (seconds, is_good) in [(0, true), (1, true), (300, true), (301, false), (86_400, false)] {
+        stage.peer.now = NOW + seconds;
+        let response = ask(&stage, &message);
+        match is_good {
+            true => {
+                assert!(lines(&response)[0] == "NOERROR aa" && signer.verify(&response, NOW + seconds), "{seconds}")
+            }
+            false => assert_eq!(error(&response), (TsigError::BADTIME, true), "{seconds}"),
+        }
+    }
+}
+
 /// §5.2.2.1 and §5.2.4: too long or too short for any signer is FORMERR, too short for the key BADTRUNC.
 #[test]
 fn section_5_2_2_1_truncation() {
