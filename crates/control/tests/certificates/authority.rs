@@ -48,7 +48,7 @@ pub enum Chain {
     /// A part of a certificate is missing.
     Torn,
     /// The second certificate did not issue the first one.
-    NoChain,
+    Unrelated,
     /// A certificate that expired long ago.
     Expired,
 }
@@ -271,7 +271,7 @@ fn chain(shared: &Shared, names: &[String], request: &[u8]) -> String {
             let octets = BASE64.encode(&shared.root.der()[..40]);
             format!("{requested}-----BEGIN CERTIFICATE-----\n{octets}\n-----END CERTIFICATE-----\n")
         }
-        Chain::NoChain => requested.clone() + &requested,
+        Chain::Unrelated => requested.clone() + &requested,
         Chain::Good | Chain::OtherNames | Chain::Expired => requested + &shared.root.pem(),
     }
 }

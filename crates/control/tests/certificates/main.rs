@@ -250,7 +250,7 @@ async fn a_wrong_certificate_replaces_no_good_one() {
         (Chain::OtherKey, "sent a certificate for another key"),
         (Chain::Rubbish, "sent no valid chain of certificates"),
         (Chain::Torn, "sent no valid chain of certificates"),
-        (Chain::NoChain, "sent certificates that do not form a chain"),
+        (Chain::Unrelated, "sent certificates that do not form a chain"),
         (Chain::Expired, "has to be renewed at once; check the clock"),
     ] {
         let secrets: Api<Secret> = Api::namespaced(scene.admin(), SCHEDULER_LEASE_NAMESPACE);
