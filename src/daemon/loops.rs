@@ -382,6 +382,7 @@ impl Shared<'_> {
             verify_hosts: self.host_key.is_some(),
             namespace_orders: config.acme.namespace_orders,
             orders: config.acme.orders,
+            instance: self.instance.to_owned(),
         })
     }
 

@@ -162,12 +162,14 @@ impl Scene {
         output.status.success().then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
     }
 
-    /// Returns the Secrets of orders.
+    /// Returns the Secrets of the orders in progress: those that ended have no key.
     fn orders(&self) -> Vec<Value> {
         let all = self.kubectl.json(&["secrets", "-n", "signpost-system"]);
         let all = all["items"].as_array().expect("a list").clone();
-        let is_order =
-            |secret: &Value| secret["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("acme-order-"));
+        let is_order = |secret: &Value| {
+            let name = secret["metadata"]["name"].as_str().unwrap_or_default();
+            name.starts_with("acme-order-") && secret["data"]["tls.key"] != ""
+        };
         all.into_iter().filter(is_order).collect()
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use serde_json::json;
 use signpost_control::client::reflector::{Applied, Change, ObjectKey};
+use signpost_control::compiler::challenges::ChallengeInput;
 use signpost_control::compiler::inputs::BindingInput;
 use signpost_control::compiler::{Digest, Platform, Settings, ShardView, alias};
 use signpost_control::ledger::write::Write;
@@ -21,10 +22,11 @@ use signpost_control::name_server::version_history::Published;
 use signpost_control::observe::verify::feed::{ZoneFeed, ZoneUpdate};
 use signpost_control::work::controller::Plan;
 use signpost_control::world::owners::Owners;
-use signpost_control::world::{self, BindingInfo, RouterInfo};
+use signpost_control::world::{self, BindingInfo, ChallengeInfo, RouterInfo};
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::publish::{Publisher, Swap};
 use signpost_dns::zone::{Contents, Serial, Zone, stored};
+use signpost_types::v1alpha1::challenge_record::ChallengeRecord;
 use signpost_types::v1alpha1::router::Router;
 use signpost_types::v1alpha1::zone::Zone as LedgerZone;
 
@@ -79,11 +81,26 @@ fn binding(number: u8, shard: u8) -> Arc<BindingInput> {
     })
 }
 
+/// Returns a ChallengeRecord in the zone of a shard, the alias zone, or the parent zone.
+fn challenge(number: u8, to: u8) -> ChallengeInfo {
+    let name = match to {
+        0 => "_acme-challenge.ns-b2.r0.v3.example",
+        1 => "_acme-challenge.ns-b1.routes.v3.example",
+        _ => "ns-b0.acme.v3.example",
+    };
+    let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "ChallengeRecord",
+        "metadata": {"namespace": "ns", "name": format!("c{number}"), "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"name": name, "value": format!("proof{number}"), "expiresAt": "2026-01-01T01:00:00Z"}});
+    let object: ChallengeRecord = serde_json::from_value(object).expect("a ChallengeRecord of a test");
+    ChallengeInfo::new(&object)
+}
+
 /// A change of an object.
 #[derive(Debug, Clone, Copy)]
 enum Edit {
     Router(u8, Option<u8>),
     Binding(u8, Option<u8>),
+    Challenge(u8, Option<u8>),
 }
 
 #[derive(Debug, Clone)]
@@ -103,6 +120,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let edit = prop_oneof![
         (0..3u8, proptest::option::weighted(0.7, 0..4u8)).prop_map(|(number, to)| Edit::Router(number, to)),
         (0..4u8, proptest::option::weighted(0.7, 0..3u8)).prop_map(|(number, to)| Edit::Binding(number, to)),
+        (0..3u8, proptest::option::weighted(0.7, 0..3u8)).prop_map(|(number, to)| Edit::Challenge(number, to)),
     ];
     let step = prop_oneof![
         4 => edit.prop_map(Step::Edit),
@@ -210,6 +228,13 @@ impl World {
                         None => Change::Deleted { key, last: Arc::default() },
                     })
                 }
+                Edit::Challenge(number, to) => {
+                    let key = ObjectKey::namespaced("ns", &format!("c{number}"));
+                    Event::Challenge(match to {
+                        Some(to) => applied(key, challenge(number, to)),
+                        None => Change::Deleted { key, last: Arc::new(challenge(number, 0)) },
+                    })
+                }
             };
             leader.ledger.take(event, self.now.into());
         }
@@ -294,6 +319,10 @@ impl World {
                     let binding = to.map(|to| binding(number, to));
                     replica.zones.put(&format!("ns/b{number}"), binding, self.now);
                 }
+                Edit::Challenge(number, to) => {
+                    let challenge = to.and_then(|to| challenge(number, to).input);
+                    replica.zones.put(&format!("ns/c{number}"), challenge, self.now);
+                }
             }
         }
         for (name, zone) in self.zone_events.iter().skip(replica.events).take(events) {
@@ -321,6 +350,7 @@ impl World {
                 .filter_map(|(apex, zone)| Some((apex.clone(), stored::store(zone)?.into())))
                 .collect(),
             bindings: platform.bindings().map(|binding| BindingInput::clone(binding)).collect(),
+            challenges: platform.challenges().map(|(key, one)| (key.into(), ChallengeInput::clone(one))).collect(),
             ..Loaded::default()
         };
         let restored = Restored::take(&mut loaded, &settings());

@@ -9,18 +9,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::response::IntoResponse as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use signpost_api::identity::{Identity, USER_NAME_SERVER};
 use signpost_control::client;
+use signpost_control::compiler::challenges::ChallengeInput;
 use signpost_control::deletion_hold::hold::{Held, HoldDecision};
 use signpost_control::deletion_hold::reporter::{Holder, Reporter};
+use signpost_control::name_server::domain::Domains;
 use signpost_control::name_server::files::static_zones::{self, StaticZones};
+use signpost_control::name_server::last_known_good::LastKnownGood;
+use signpost_control::name_server::record;
 use signpost_dns::update::{Job, Operation, Right};
 use signpost_dns::wire::RecordType;
 use signpost_testing::name_server::{Reply, records};
-use signpost_types::v1alpha1::challenge_record::ChallengeRecord;
+use signpost_types::v1alpha1::challenge_record::{ChallengeRecord, ChallengeRecordSpec};
 use signpost_types::v1alpha1::deletion_hold::{Decision, DeletionHold, DeletionHoldKind};
 use signpost_types::v1alpha1::zone::ZonePlatform;
 use tokio::sync::mpsc;
@@ -508,4 +514,79 @@ async fn an_update_that_a_name_server_lacks_is_undone() {
     assert_eq!(record_count(&platform).await, 0);
     until("the record is withdrawn", || values(&server).is_empty()).await;
     assert_eq!(requests.send("default", add("old")).await, "NOERROR");
+}
+
+/// A ChallengeRecord of the namespace `default`.
+async fn create_challenge(platform: &Platform, name: &str, value: &str, lifetime: Duration) {
+    let expires_at = Time(Timestamp::now() + lifetime);
+    let spec = ChallengeRecordSpec { name: name.to_owned(), value: value.to_owned(), key: None, expires_at };
+    let metadata = ObjectMeta { name: Some(spec.object_name()), ..ObjectMeta::default() };
+    let records = Api::<ChallengeRecord>::namespaced(platform.admin(), "default");
+    records.create(&PostParams::default(), &ChallengeRecord { metadata, spec }).await.expect("created");
+}
+
+/// A name server that has just started, without the API, has each kind of proof for a certificate authority.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn challenges_are_served_after_a_restart_without_the_api() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let folder = tempfile::tempdir().expect("a folder");
+    let places = [
+        ("shard1.v3.example.", "_acme-challenge.default-app.shard1.v3.example."),
+        ("routes.v3.example.", "_acme-challenge.default-app.routes.v3.example."),
+        ("v3.example.", "default-app.acme.v3.example."),
+    ];
+    let texts = |server: &NameServer| places.map(|(apex, owner)| server.records(apex, owner, RecordType::TXT));
+    let platform = Platform::start().await;
+    platform.create_router("shard1", &["192.0.2.1"]).await;
+    platform.bind("app", "shard1").await;
+    let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(folder.path()));
+    for (_, owner) in places {
+        create_challenge(&platform, owner.trim_end_matches('.'), "a", HOUR).await;
+    }
+    until("they are served", || texts(&server).iter().all(|found| found.as_deref() == Some(b"a"))).await;
+    let serials = server.serials();
+    server.stop().await;
+
+    let server = NameServer::start(unavailable_api(), Some(folder.path()));
+    until("ready", || server.db.is_ready()).await;
+    assert!(texts(&server).iter().all(|found| found.as_deref() == Some(b"a")), "{:?}", texts(&server));
+    assert_eq!(server.serials(), serials, "nothing was published again");
+    server.stop().await;
+
+    // Those that went while it was down are withdrawn with the first list.
+    let records = Api::<ChallengeRecord>::namespaced(platform.admin(), "default");
+    records.delete_collection(&DeleteParams::default(), &ListParams::default()).await.expect("deleted");
+    create_challenge(&platform, places[0].1.trim_end_matches('.'), "b", HOUR).await;
+    let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(folder.path()));
+    until("only the new one is served", || texts(&server) == [Some(b"b".to_vec()), None, None]).await;
+    server.stop().await;
+}
+
+/// While no leader deletes ChallengeRecords, name servers end them, after a restart, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expired_challenge_is_not_served() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let platform = Platform::start().await;
+    platform.create_router("shard1", &["192.0.2.1"]).await;
+    platform.bind("app", "shard1").await;
+    let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(folder.path()));
+    create_challenge(&platform, CHALLENGE.trim_end_matches('.'), "a", Duration::from_secs(3_600)).await;
+    until("it is served", || values(&server) == "a").await;
+    server.stop().await;
+
+    // The state of a name server that was down for longer than that.
+    let domains = Domains { domain: "v3.example".to_owned(), former: None };
+    let (state, opened) = LastKnownGood::open(folder.path(), &domains).expect("usable");
+    let loaded = opened.loaded.expect("a state");
+    let [(key, challenge)] = &loaded.challenges[..] else { panic!("one record") };
+    let past = Timestamp::now().as_second() - 60;
+    state.write(vec![record::challenge(key, Some(&ChallengeInput { expires: past, ..challenge.clone() }))]);
+    drop(state);
+    let server = NameServer::start(unavailable_api(), Some(folder.path()));
+    until("ready", || server.db.is_ready()).await;
+    until("it ends", || values(&server).is_empty()).await;
+    assert_eq!(server.wildcard("shard1"), Some(vec![1]));
+    server.stop().await;
+    let (_, opened) = LastKnownGood::open(folder.path(), &domains).expect("usable");
+    assert!(opened.loaded.expect("a state").challenges.is_empty());
 }

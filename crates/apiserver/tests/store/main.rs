@@ -16,6 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use signpost_apiserver::store::embedded::{Embedded, FORMAT, OpenError, Options};
+use signpost_apiserver::store::encrypted::{Encrypted, KEY_OCTETS, Keyring};
 use signpost_apiserver::store::memory::Memory;
 use signpost_apiserver::store::repair::Offline;
 use signpost_apiserver::store::{
@@ -30,18 +31,29 @@ fn open(directory: &Path, options: Options) -> Arc<dyn Store> {
     Arc::new(Embedded::open(directory, options).unwrap())
 }
 
-/// Runs `test` on an empty store of each engine.
+/// Returns a view of an engine in which all values are encrypted.
+fn encrypted(engine: Arc<dyn Store>) -> Arc<dyn Store> {
+    Arc::new(Encrypted::new(engine, Arc::new(Keyring::new(&[[7; KEY_OCTETS]])), [""]))
+}
+
+/// Runs `test` on an empty store of each engine, with values in plain text and with encrypted ones.
 fn on_each_engine<F: Future<Output = ()>>(test: impl Fn(Arc<dyn Store>) -> F) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    for engine in [Arc::new(Memory::new()) as Arc<dyn Store>, open(directory.path(), Options::default())] {
+    let (plain, sealed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for engine in [
+        Arc::new(Memory::new()) as Arc<dyn Store>,
+        open(plain.path(), Options::default()),
+        encrypted(Arc::new(Memory::new())),
+        encrypted(open(sealed.path(), Options::default())),
+    ] {
         runtime.block_on(async { tokio::time::timeout(PATIENCE, test(engine)).await.expect("in time") });
     }
     #[cfg(feature = "etcd")]
-    for members in [1, 3] {
+    for (members, is_encrypted) in [(1, false), (3, false), (1, true)] {
         let cluster = signpost_testing::etcd::Cluster::start(members, &[]);
         runtime.block_on(async {
             let engine = etcd::connect(&cluster).await;
+            let engine = if is_encrypted { encrypted(engine) } else { engine };
             tokio::time::timeout(PATIENCE, test(engine)).await.expect("in time");
         });
     }

@@ -145,7 +145,7 @@ pub(super) fn refused(problem: Option<&Problem>) -> Failure {
 }
 
 /// Returns the last part of the type of a problem.
-fn kind(problem: &Problem) -> String {
+pub(super) fn kind(problem: &Problem) -> String {
     let kind = problem.r#type.as_deref().and_then(|kind| kind.strip_prefix(PROBLEM_PREFIX));
     let kind = kind.filter(|kind| kind.len() <= 40 && kind.bytes().all(|byte| byte.is_ascii_alphanumeric()));
     kind.unwrap_or("other").to_owned()

@@ -1,12 +1,13 @@
 //! The parts of the loop that all orders use.
 
-use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use super::Settings;
-use super::budget::Budget;
+use super::budget::{Budget, PlacedOrder};
 use super::ca::{self, Session};
+use super::objects;
 use super::plan::Failure;
+use super::suggestions::Suggestions;
 use crate::observe::programmed::Clients;
 
 pub(super) struct Context {
@@ -14,9 +15,11 @@ pub(super) struct Context {
     pub(super) settings: Settings,
     pub(super) instances: Clients,
     pub(super) http: reqwest::Client,
-    pub(super) budget: Mutex<Budget>,
+    pub(super) suggestions: Suggestions,
+    /// `None`: the orders of former leaders are not known yet.
+    budget: Mutex<Option<Budget>>,
     /// Held while an account is read or created, so that there is one.
-    account: tokio::sync::Mutex<()>,
+    account: Mutex<()>,
     thumbprint: watch::Sender<Option<String>>,
 }
 
@@ -25,12 +28,24 @@ impl Context {
         client: kube::Client,
         settings: Settings,
         instances: Clients,
-        budget: Budget,
         thumbprint: watch::Sender<Option<String>>,
     ) -> Result<Context, String> {
         let http = ca::http(&settings.ca)?;
-        let (budget, account) = (Mutex::new(budget), tokio::sync::Mutex::default());
-        Ok(Context { client, settings, instances, http, budget, account, thumbprint })
+        let (suggestions, budget, account) = (Suggestions::default(), Mutex::default(), Mutex::default());
+        Ok(Context { client, settings, instances, http, suggestions, budget, account, thumbprint })
+    }
+
+    /// Counts an order of a namespace, or returns the time at which there can be one.
+    pub(super) async fn take_order(&self, namespace: Option<&str>, now: i64) -> kube::Result<Result<PlacedOrder, i64>> {
+        let mut budget = self.budget.lock().await;
+        let budget = match &mut *budget {
+            Some(budget) => budget,
+            unknown => {
+                let Settings { namespace_orders, orders, .. } = self.settings;
+                unknown.insert(Budget::new(namespace_orders, orders, objects::orders(&self.client).await?))
+            }
+        };
+        Ok(budget.take(namespace, now))
     }
 
     pub(super) async fn session(&self) -> Result<Session, Failure> {

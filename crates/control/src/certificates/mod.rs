@@ -9,7 +9,8 @@
 //!
 //! The leader runs it. A subject has at most one order at a time, because it is one key of the work queue. Its `Attempt` is a
 //! Secret in the platform's namespace, which no agent reads: the private key and the URL of the order, stored before the CA signs anything,
-//! and the failures so far. The next leader therefore continues the order, and waits as long as this one would have.
+//! the failures so far, and the orders of the last hour. The next leader therefore continues the order, waits as long as this one would have,
+//! and has the same budget.
 //!
 //! Names of a zone are proven by DNS-01, with two ChallengeRecords that every name server which answers must have first. So are custom hosts
 //! with an asterisk, whose owners lead `_acme-challenge` below them to a name of the platform by a CNAME record.
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use futures::stream::once;
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -31,11 +33,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use self::budget::Budget;
 use self::context::Context;
-use self::order::Outcome;
+use self::order::{Ended, Outcome};
 use self::plan::{Blocked, Subject};
 use crate::client::backoff::random;
+use crate::client::events::{self, Counters, Events, Notice};
 use crate::client::reflector::{Applied, Change, ObjectKey, Store};
 use crate::observe::programmed::{Clients, ProbeTarget, serving};
 use crate::observe::verify::state::Server;
@@ -51,6 +53,7 @@ use signpost_types::v1alpha1::router::CERTIFICATE_READY;
 
 pub mod ca;
 
+mod ari;
 mod budget;
 mod caa;
 mod challenges;
@@ -58,6 +61,7 @@ mod context;
 mod objects;
 mod order;
 mod plan;
+mod suggestions;
 
 /// The most orders in progress, which the namespaces share.
 const ORDERS_MAX: usize = 8;
@@ -89,6 +93,8 @@ pub struct Settings {
     /// The most orders of a namespace, and of all together, in an hour.
     pub namespace_orders: u32,
     pub orders: u32,
+    /// The identity of the process.
+    pub instance: String,
 }
 
 /// The metrics on `/metrics`; clones share them.
@@ -96,7 +102,9 @@ pub struct Settings {
 pub struct Metrics {
     orders: Family<[(&'static str, &'static str); 1], Counter>,
     failures: Family<[(&'static str, String); 1], Counter>,
+    failing: Family<[(&'static str, &'static str); 1], Gauge>,
     expiry: Family<[(&'static str, String); 2], Gauge>,
+    events: Counters,
 }
 
 impl Default for Metrics {
@@ -105,7 +113,8 @@ impl Default for Metrics {
         for outcome in ["issued", "failed"] {
             let _ = orders.get_or_create(&[("outcome", outcome)]);
         }
-        Metrics { orders, failures: Family::default(), expiry: Family::default() }
+        let (failures, failing, expiry) = (Family::default(), Family::default(), Family::default());
+        Metrics { orders, failures, failing, expiry, events: Counters::default() }
     }
 }
 
@@ -116,8 +125,11 @@ impl Metrics {
         let help =
             "Failed orders of certificates, by reason: the type of the problem that the CA reports, or where it failed";
         registry.register("acme_failures", help, self.failures.clone());
+        let help = "Certificates whose last order failed, by class: zone or host";
+        registry.register("acme_failing_certificates", help, self.failing.clone());
         let help = "Earliest expiry of a certificate that the platform got, in seconds since 1970, by Router and class: zone or host";
         registry.register("acme_certificate_expiry_time_seconds", help, self.expiry.clone());
+        self.events.register(registry.sub_registry_with_prefix("acme"));
     }
 }
 
@@ -126,9 +138,8 @@ pub async fn run(client: kube::Client, world: World, settings: Settings, metrics
     world.observations.forget(CERTIFICATE_READY);
     let Some(instances) = Clients::new() else { return stop.cancelled().await };
     let (thumbprint, thumbprints) = watch::channel(None);
-    let budget = Budget::new(settings.namespace_orders, settings.orders);
-    let (verify_hosts, orders) = (settings.verify_hosts, settings);
-    let context = match Context::new(client, orders, instances, budget, thumbprint) {
+    let (verify_hosts, instance) = (settings.verify_hosts, settings.instance.clone());
+    let context = match Context::new(client, settings, instances, thumbprint) {
         Ok(context) => Arc::new(context),
         Err(error) => {
             tracing::error!(error, "cannot get certificates: correct the settings of acme");
@@ -143,6 +154,9 @@ pub async fn run(client: kube::Client, world: World, settings: Settings, metrics
         issuer.thumbprint = thumbprint;
         issuer.publish_thumbprint();
     });
+    let reporter = events::Reporter { controller: "signpost.dev/certificates", action: "Ordering", instance };
+    let (events, recording) = Events::new(context.client.clone(), reporter, metrics.events.clone());
+    inputs.add(once(recording), |_, ()| {});
     let issuer = Issuer {
         context,
         routes,
@@ -156,6 +170,8 @@ pub async fn run(client: kube::Client, world: World, settings: Settings, metrics
         queue: WorkQueue::new(ORDERS_MAX, PAUSE),
         hosts: BTreeMap::new(),
         expiry: BTreeMap::new(),
+        failing: BTreeSet::new(),
+        events,
         thumbprint: None,
     };
     let client = issuer.context.client.clone();
@@ -187,6 +203,9 @@ struct Issuer {
     hosts: BTreeMap<Subject, BTreeSet<ObjectKey>>,
     /// The expiry of each certificate.
     expiry: BTreeMap<Subject, i64>,
+    /// The certificates whose last order failed.
+    failing: BTreeSet<Subject>,
+    events: Events,
     thumbprint: Option<String>,
 }
 
@@ -253,12 +272,27 @@ impl Controller for Issuer {
         self.queue.succeeded(&subject);
         let wait = (outcome.next_at - Timestamp::now().as_second()).clamp(1, LOOK);
         self.queue.add(subject.clone(), now + Duration::from_secs(wait.unsigned_abs()));
-        if let Some(ended) = outcome.ended {
-            self.metrics.orders.get_or_create(&[("outcome", if ended.is_ok() { "issued" } else { "failed" })]).inc();
-            if let Err(reason) = ended {
-                self.metrics.failures.get_or_create(&[("reason", reason)]).inc();
+        match &outcome.ended {
+            Some(Ended::Issued { is_renewal }) => {
+                self.metrics.orders.get_or_create(&[("outcome", "issued")]).inc();
+                let reason = if *is_renewal { "CertificateRenewed" } else { "CertificateIssued" };
+                self.record(&subject, false, reason, &outcome.note.message);
             }
+            Some(Ended::Failed { reason, message, is_news }) => {
+                self.metrics.orders.get_or_create(&[("outcome", "failed")]).inc();
+                self.metrics.failures.get_or_create(&[("reason", reason.clone())]).inc();
+                if *is_news {
+                    let names = subject.names().join(" and ");
+                    self.record(&subject, true, "CertificateFailed", &format!("no certificate for {names}: {message}"));
+                }
+            }
+            None => {}
         }
+        match outcome.is_failing {
+            true => self.failing.insert(subject.clone()),
+            false => self.failing.remove(&subject),
+        };
+        self.show_failing();
         match outcome.not_after {
             Some(not_after) => _ = self.expiry.insert(subject.clone(), not_after),
             None => _ = self.expiry.remove(&subject),
@@ -269,6 +303,7 @@ impl Controller for Issuer {
 
     fn end(&mut self) {
         self.metrics.expiry.clear();
+        self.metrics.failing.clear();
         self.issuance.clear();
     }
 }
@@ -380,6 +415,9 @@ impl Issuer {
 
     fn forget(&mut self, subject: &Subject) {
         self.queue.forget(subject);
+        self.context.suggestions.forget(subject);
+        self.failing.remove(subject);
+        self.show_failing();
         self.expiry.remove(subject);
         self.show_expiry(subject);
         self.issuance.set(&subject.router, &subject.host, None);
@@ -399,6 +437,31 @@ impl Issuer {
             }
         }
         self.issuance.set(&subject.router, &subject.host, Some(note));
+    }
+
+    /// Records an Event about a certificate: on the Router for that of its zone, otherwise on the Routes with the host.
+    fn record(&self, subject: &Subject, is_warning: bool, reason: &'static str, note: &str) {
+        let record = |kind, object: &ObjectKey, uid: String| {
+            let (object, note) = (object.clone(), note.to_owned());
+            self.events.record(Notice { api_version: None, kind, object, uid, is_warning, reason, note });
+        };
+        if subject.is_zone() {
+            let key = ObjectKey::cluster(&subject.router);
+            let uid = self.routers.get(&key).and_then(|router| router.object.metadata.uid.clone());
+            return record("Router", &key, uid.unwrap_or_default());
+        }
+        for key in self.hosts.get(subject).into_iter().flatten() {
+            if let Some(route) = self.routes.get(key) {
+                record("Route", key, route.uid.to_string());
+            }
+        }
+    }
+
+    fn show_failing(&self) {
+        for (class, is_zone) in [("zone", true), ("host", false)] {
+            let count = self.failing.iter().filter(|subject| subject.is_zone() == is_zone).count();
+            self.metrics.failing.get_or_create(&[("class", class)]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
     }
 
     /// Shows the first expiry of the certificates of a subject's class.

@@ -5,15 +5,17 @@
 use std::collections::BTreeMap;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use data_encoding::{BASE64, HEXLOWER};
+use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
+use rcgen::{KeyPair, PublicKeyData as _};
 use serde_json::{Value, json};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509Certificate};
 
+use super::budget::PlacedOrder;
 use super::plan::{Attempt, Issued, Subject};
 use crate::client::write;
 use signpost_types::instance::{AGENT_NAMESPACE, certificate_name};
@@ -27,6 +29,10 @@ const DIRECTORY: &str = "signpost.dev/acme-directory";
 const LABEL: (&str, &str) = ("app.kubernetes.io/component", "acme");
 /// The time, in seconds, after which an attempt that nothing continues is forgotten.
 const ATTEMPT_LIFETIME: i64 = 7 * 86_400;
+/// The time, in seconds, after which the orders of an attempt that succeeded do not count any more.
+const SUCCESS_LIFETIME: i64 = 2 * 3_600;
+/// The most certificates of a chain: agents use no longer ones.
+const CHAIN_MAX: usize = 10;
 /// The Secrets of a page.
 const PAGE: u32 = 100;
 /// The keys in Secrets.
@@ -108,10 +114,7 @@ fn account_name(directory: &str) -> String {
 /// Returns the attempt for a subject.
 pub(super) async fn attempt(client: &kube::Client, subject: &Subject) -> kube::Result<Option<StoredAttempt>> {
     let secret = platform(client).get_opt(&attempt_name(subject)).await?;
-    Ok(secret.and_then(|secret| {
-        let attempt = serde_json::from_str(&text(&secret, ATTEMPT)?).ok()?;
-        Some(StoredAttempt { attempt, key: text(&secret, KEY)? })
-    }))
+    Ok(secret.and_then(|secret| Some(StoredAttempt { attempt: read_attempt(&secret)?, key: text(&secret, KEY)? })))
 }
 
 pub(super) async fn write_attempt(
@@ -124,8 +127,14 @@ pub(super) async fn write_attempt(
     write(client, SCHEDULER_LEASE_NAMESPACE, &attempt_name(subject), "Opaque", json!({}), &data).await
 }
 
-pub(super) async fn delete_attempt(client: &kube::Client, subject: &Subject) -> kube::Result<()> {
-    delete(&platform(client), &attempt_name(subject)).await
+/// Returns the orders in all attempts.
+pub(super) async fn orders(client: &kube::Client) -> kube::Result<Vec<PlacedOrder>> {
+    let orders = find(&platform(client), |secret| Some(read_attempt(secret)?.orders)).await?;
+    Ok(orders.into_iter().flatten().collect())
+}
+
+fn read_attempt(secret: &Secret) -> Option<Attempt> {
+    serde_json::from_str(&text(secret, ATTEMPT)?).ok()
 }
 
 fn attempt_name(subject: &Subject) -> String {
@@ -180,39 +189,78 @@ pub(super) async fn write_certificate(
 pub(super) async fn sweep(client: &kube::Client, now: i64) -> kube::Result<()> {
     for namespace in [AGENT_NAMESPACE, SCHEDULER_LEASE_NAMESPACE] {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-        let mut page = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1)).limit(PAGE);
-        loop {
-            let list = secrets.list(&page).await?;
-            for secret in &list.items {
-                let attempt = text(secret, ATTEMPT).and_then(|text| serde_json::from_str::<Attempt>(&text).ok());
-                let certificate = text(secret, CERTIFICATE).and_then(|chain| read(&chain, ""));
-                let is_over = attempt
-                    .is_some_and(|attempt| attempt.retry_at.max(attempt.since) + ATTEMPT_LIFETIME < now)
-                    || certificate.is_some_and(|certificate| certificate.not_after < now);
-                if let Some(name) = secret.metadata.name.as_deref().filter(|_| is_over) {
-                    tracing::info!(namespace, name, "deleting a Secret of a certificate that is not needed any more");
-                    delete(&secrets, name).await?;
-                }
-            }
-            match list.metadata.continue_.filter(|next| !next.is_empty()) {
-                Some(next) => page = page.continue_token(&next),
-                None => break,
-            }
+        let is_old = |attempt: Attempt| {
+            let lifetime = if attempt.is_over() { SUCCESS_LIFETIME } else { ATTEMPT_LIFETIME };
+            attempt.retry_at.max(attempt.since) + lifetime < now
+        };
+        let over = find(&secrets, |secret| {
+            let certificate = text(secret, CERTIFICATE).and_then(|chain| read(&chain, ""));
+            let is_over = read_attempt(secret).is_some_and(is_old)
+                || certificate.is_some_and(|certificate| certificate.not_after < now);
+            secret.metadata.name.clone().filter(|_| is_over)
+        });
+        for name in over.await? {
+            tracing::info!(namespace, name, "deleting a Secret of a certificate that is not needed any more");
+            delete(&secrets, &name).await?;
         }
     }
     Ok(())
+}
+
+/// Returns what `take` finds in the Secrets of this module in a namespace.
+async fn find<T>(secrets: &Api<Secret>, take: impl Fn(&Secret) -> Option<T>) -> kube::Result<Vec<T>> {
+    let mut page = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1)).limit(PAGE);
+    let mut found = Vec::new();
+    loop {
+        let list = secrets.list(&page).await?;
+        found.extend(list.items.iter().filter_map(&take));
+        match list.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => page = page.continue_token(&next),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// Checks a chain of certificates in PEM, which the CA issued for these names and a key.
+pub(super) fn check(chain: &str, names: &[String], key: &KeyPair, directory: &str) -> Result<Issued, &'static str> {
+    let ders: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain.as_bytes()).take(CHAIN_MAX + 1).collect();
+    let ders = ders.map_err(|_| "no valid chain of certificates")?;
+    let read = |der| X509Certificate::from_der(der).ok().filter(|(rest, _)| rest.is_empty());
+    let certificates: Option<Vec<_>> = ders.iter().map(|der| Some(read(der)?.1)).collect();
+    let certificates = certificates.filter(|all| (1..=CHAIN_MAX).contains(&all.len()));
+    let certificates = certificates.ok_or("no valid chain of certificates")?;
+    let issued = read_issued(&certificates[0], directory).ok_or("a certificate without names")?;
+    if !names.iter().all(|name| issued.names.contains(name)) {
+        return Err("a certificate for other names");
+    }
+    if certificates[0].public_key().raw != key.subject_public_key_info() {
+        return Err("a certificate for another key");
+    }
+    let is_issuer = |pair: &[X509Certificate<'_>]| pair[0].issuer().as_raw() == pair[1].subject().as_raw();
+    if certificates.windows(2).all(is_issuer) { Ok(issued) } else { Err("certificates that do not form a chain") }
 }
 
 /// Returns what matters of the first certificate in PEM.
 pub(super) fn read(chain: &str, directory: &str) -> Option<Issued> {
     let der = CertificateDer::from_pem_slice(chain.as_bytes()).ok()?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+    read_issued(&certificate, directory)
+}
+
+fn read_issued(certificate: &X509Certificate<'_>, directory: &str) -> Option<Issued> {
     let names = certificate.subject_alternative_name().ok()??;
     let name = |name: &GeneralName<'_>| match name {
         GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
         _ => None,
     };
     let issuer = certificate.issuer();
+    let authority = certificate.iter_extensions().find_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::AuthorityKeyIdentifier(authority) => authority.key_identifier.as_ref().map(|id| id.0),
+        _ => None,
+    });
+    let id = authority.map(|authority| {
+        format!("{}.{}", BASE64URL_NOPAD.encode(authority), BASE64URL_NOPAD.encode(certificate.raw_serial()))
+    });
     let organization = issuer.iter_organization().chain(issuer.iter_common_name()).find_map(|name| name.as_str().ok());
     Some(Issued {
         not_before: certificate.validity().not_before.timestamp(),
@@ -220,5 +268,6 @@ pub(super) fn read(chain: &str, directory: &str) -> Option<Issued> {
         names: names.value.general_names.iter().filter_map(name).collect(),
         issuer: organization.unwrap_or("an unnamed CA").to_owned(),
         directory: directory.to_owned(),
+        id,
     })
 }

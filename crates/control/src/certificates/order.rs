@@ -9,11 +9,11 @@ use jiff::Timestamp;
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use tokio::time::{Instant, sleep};
 
-use super::ca::{Session, not_ready, of_api, refused};
+use super::ca::{Session, kind, not_ready, of_api, refused};
 use super::context::Context;
 use super::objects::{self, StoredAttempt};
 use super::plan::{self, Attempt, Failure, Issued, Step, Subject};
-use super::{Job, Settings, caa, challenges};
+use super::{Job, Settings, ari, caa, challenges};
 use crate::client::backoff::random;
 use crate::observe::programmed::ProbeTarget;
 use crate::world::issuance::Note;
@@ -32,15 +32,32 @@ const NONCES_MAX: usize = 8;
 /// The problems after which an order can be continued.
 const TRANSIENT: [&str; 4] = ["badNonce", "rateLimited", "serverInternal", "orderNotReady"];
 
+/// The failures in a row after which an order does not name the certificate that it replaces.
+const REPLACING_MAX: u32 = 3;
+
 /// The result of a step.
 pub(super) struct Outcome {
     /// The time of the next step, in seconds since 1970.
     pub(super) next_at: i64,
     pub(super) note: Note,
-    /// Whether an order ended well, if one ended; the error is one word.
-    pub(super) ended: Option<Result<(), String>>,
+    pub(super) ended: Option<Ended>,
+    /// Whether the last order failed.
+    pub(super) is_failing: bool,
     /// The end of the certificate in use.
     pub(super) not_after: Option<i64>,
+}
+
+/// The end of an order, or of a try.
+pub(super) enum Ended {
+    Issued {
+        is_renewal: bool,
+    },
+    /// `reason` is one word. `is_news`: the try before did not fail for the same reason.
+    Failed {
+        reason: String,
+        message: String,
+        is_news: bool,
+    },
 }
 
 /// An order that failed, and whether it ended with that.
@@ -69,8 +86,13 @@ pub(super) async fn advance(
     let stored = objects::attempt(client, subject).await?;
     let now = Timestamp::now().as_second();
     let attempt = stored.as_ref().map(|stored| &stored.attempt);
-    let (step, renewal) = plan::next(subject, directory, issued.as_ref(), attempt, blocked, now);
-    let known = Usable { issued: issued.filter(|_| renewal.is_some()), renewal };
+    let window = match &issued {
+        Some(issued) if now <= issued.not_after => ari::window(context, subject, issued, now).await,
+        _ => None,
+    };
+    let (step, renewal) = plan::next(subject, directory, (issued.as_ref(), window), attempt, blocked, now);
+    let failed_before = attempt.and_then(|attempt| attempt.reason.clone());
+    let known = Usable { issued: issued.filter(|_| renewal.is_some()), renewal, is_failing: failed_before.is_some() };
     let order = match step {
         Step::Wait(until) => {
             let problem = attempt.and_then(|attempt| attempt.problem.as_deref()).filter(|_| renewal != Some(until));
@@ -92,68 +114,117 @@ pub(super) async fn advance(
         );
         return Ok(known.outcome(subject, now + RECORD, ("NoChallengeRecord", message)));
     }
-    if order.is_none()
-        && let Err(until) = context.budget.lock().take(subject.namespace.as_deref(), now)
-    {
-        let message = format!(
-            "too many orders in the last hour (acme.orders, acme.namespace-orders); the next attempt is at {}",
-            moment(until)
-        );
-        return Ok(known.outcome(subject, until, ("OrdersLimited", message)));
-    }
-    let former = stored.filter(|stored| stored.attempt.directory == *directory);
-    let mut stored = former.unwrap_or_else(|| StoredAttempt {
-        attempt: Attempt { directory: directory.clone(), ..Attempt::default() },
-        key: String::new(),
-    });
-    stored.attempt.order = order;
-    let proof = proof.as_deref();
-    let mut result = place(context, subject, &mut stored, proof, &instances).await;
+    let mut stored = match begin(context, subject, stored, order, now).await? {
+        Ok(stored) => stored,
+        Err(until) => {
+            let message = format!(
+                "too many orders in the last hour (acme.orders, acme.namespace-orders); the next attempt is at {}",
+                moment(until)
+            );
+            return Ok(known.outcome(subject, until, ("OrdersLimited", message)));
+        }
+    };
+    let replaced = known.issued.as_ref().filter(|_| window.is_some() && stored.attempt.failures < REPLACING_MAX);
+    let way = Way {
+        proof: proof.as_deref(),
+        instances: &instances,
+        replaced: replaced.and_then(|issued| issued.id.as_deref()),
+    };
+    let mut result = place(context, subject, &mut stored, &way).await;
     for _ in 0..NONCES_MAX {
         match &result {
             Err(failed) if failed.failure.reason == "badNonce" => {
-                result = place(context, subject, &mut stored, proof, &instances).await;
+                result = place(context, subject, &mut stored, &way).await;
             }
             _ => break,
         }
     }
     match result {
-        Ok(chain) => keep(context, subject, &chain, &stored.key).await,
+        Ok((chain, issued)) => keep(context, subject, &known, &chain, issued, stored).await,
         Err(failed) => give_up(context, subject, &known, stored, failed).await,
     }
+}
+
+/// Returns the attempt for an order; `order`: the URL of one to continue. A further order is counted and stored before the CA receives it, so that
+/// the next leader counts it even if nothing can be stored after that. The error is the time at which there can be one.
+async fn begin(
+    context: &Context,
+    subject: &Subject,
+    stored: Option<StoredAttempt>,
+    order: Option<String>,
+    now: i64,
+) -> kube::Result<Result<StoredAttempt, i64>> {
+    let directory = &context.settings.ca.directory;
+    let new = || {
+        let attempt = Attempt { directory: directory.clone(), ..Attempt::default() };
+        StoredAttempt { attempt, key: String::new() }
+    };
+    // After a change of the directory, only the orders still count.
+    let mut orders = stored.as_ref().map(|stored| stored.attempt.orders.clone()).unwrap_or_default();
+    let mut stored = stored.filter(|stored| stored.attempt.directory == *directory).unwrap_or_else(new);
+    stored.attempt.order = order;
+    if stored.attempt.order.is_none() {
+        match context.take_order(subject.namespace.as_deref(), now).await? {
+            Ok(placed) => orders.push(placed),
+            Err(until) => return Ok(Err(until)),
+        }
+        orders.retain(|placed| placed.counts(now));
+        (stored.attempt.orders, stored.attempt.since) = (orders, now);
+        objects::write_attempt(&context.client, subject, &stored).await?;
+    }
+    Ok(Ok(stored))
+}
+
+/// The inputs of an order, apart from its names.
+struct Way<'a> {
+    /// The name of the TXT records that prove the names; `None`: instances answer.
+    proof: Option<&'a str>,
+    instances: &'a [ProbeTarget],
+    /// The identifier of the certificate that the new one replaces, if the CA suggests times of renewal.
+    replaced: Option<&'a str>,
 }
 
 /// The certificate that can be used before a step, and the time of its renewal.
 struct Usable {
     issued: Option<Issued>,
     renewal: Option<i64>,
+    is_failing: bool,
 }
 
 impl Usable {
     /// Returns the outcome of a step that ended no order.
     fn outcome(&self, subject: &Subject, next_at: i64, (reason, message): (&'static str, String)) -> Outcome {
         let note = note(subject, self.issued.as_ref(), self.renewal, reason, message);
-        Outcome { next_at, note, ended: None, not_after: self.issued.as_ref().map(|issued| issued.not_after) }
+        let not_after = self.issued.as_ref().map(|issued| issued.not_after);
+        Outcome { next_at, note, ended: None, is_failing: self.is_failing, not_after }
     }
 }
 
-/// Stores a certificate that was issued.
-async fn keep(context: &Context, subject: &Subject, chain: &str, key: &str) -> kube::Result<Outcome> {
+/// Stores a certificate that was issued, unless the one in use is as good.
+async fn keep(
+    context: &Context,
+    subject: &Subject,
+    known: &Usable,
+    chain: &str,
+    issued: Issued,
+    mut stored: StoredAttempt,
+) -> kube::Result<Outcome> {
     let (client, directory) = (&context.client, &context.settings.ca.directory);
-    objects::write_certificate(client, subject, directory, chain, key).await?;
-    objects::delete_attempt(client, subject).await?;
-    let issued = objects::read(chain, directory);
     let now = Timestamp::now().as_second();
-    let (step, renewal) = plan::next(subject, directory, issued.as_ref(), None, None, now);
+    let (step, renewal) = plan::next(subject, directory, (Some(&issued), None), None, None, now);
     let Step::Wait(next_at) = step else {
         let message = "the certificate authority issued a certificate that has to be renewed at once; check the clock";
-        let outcome =
-            Usable { issued: None, renewal }.outcome(subject, now + BLOCK, ("OrderFailed", message.to_owned()));
-        return Ok(Outcome { ended: Some(Err("clock".to_owned())), ..outcome });
+        let failed = Failed { failure: not_ready("clock", message.to_owned()), ends: true };
+        return give_up(context, subject, known, stored, failed).await;
     };
+    objects::write_certificate(client, subject, directory, chain, &stored.key).await?;
+    (stored.attempt, stored.key) = (stored.attempt.succeeded(), String::new());
+    objects::write_attempt(client, subject, &stored).await?;
     tracing::info!(router = subject.router, host = subject.host, "got a certificate");
-    let outcome = Usable { issued, renewal }.outcome(subject, next_at, ("", String::new()));
-    Ok(Outcome { ended: Some(Ok(())), ..outcome })
+    let is_renewal = known.issued.is_some();
+    let kept = Usable { issued: Some(issued), renewal, is_failing: false };
+    let outcome = kept.outcome(subject, next_at, ("", String::new()));
+    Ok(Outcome { ended: Some(Ended::Issued { is_renewal }), ..outcome })
 }
 
 /// Stores a failure, which the next step waits for.
@@ -170,11 +241,13 @@ async fn give_up(
     if reason == "accountDoesNotExist" {
         objects::delete_account(client, directory).await?;
     }
+    let is_news = stored.attempt.reason.as_ref() != Some(reason);
     stored.attempt.fail(&failure, ends, Timestamp::now().as_second(), random());
     objects::write_attempt(client, subject, &stored).await?;
     let until = stored.attempt.retry_at;
     let outcome = known.outcome(subject, until, failed(message, until));
-    Ok(Outcome { ended: Some(Err(failure.reason)), ..outcome })
+    let Failure { reason, message, .. } = failure;
+    Ok(Outcome { ended: Some(Ended::Failed { reason, message, is_news }), is_failing: true, ..outcome })
 }
 
 fn failed(problem: &str, until: i64) -> (&'static str, String) {
@@ -209,15 +282,14 @@ fn moment(seconds: i64) -> String {
     Timestamp::from_second(seconds).map_or_else(|_| "an unknown time".to_owned(), |time| time.to_string())
 }
 
-/// Brings an order to its end; returns the chain of certificates in PEM. The private key and the URL are stored before the CA
-/// signs anything.
+/// Brings an order to its end; returns the chain of certificates in PEM, and the first of them. The private key and the URL are stored before
+/// the CA signs anything.
 async fn place(
     context: &Context,
     subject: &Subject,
     stored: &mut StoredAttempt,
-    proof: Option<&str>,
-    instances: &[ProbeTarget],
-) -> Result<String, Failed> {
+    way: &Way<'_>,
+) -> Result<(String, Issued), Failed> {
     let session = context.session().await?;
     let failed = |error: Error| {
         let failure = session.failure(&error);
@@ -229,22 +301,16 @@ async fn place(
         None => {
             let Settings { ca, resolvers, patience, .. } = &context.settings;
             caa::check(&context.http, &ca.directory, &subject.names(), resolvers, *patience).await?;
-            let names: Vec<Identifier> = subject.names().into_iter().map(Identifier::Dns).collect();
-            let mut new = NewOrder::new(&names);
-            if let Some(profile) = &ca.profile {
-                new = new.profile(profile);
-            }
-            let order = session.account.new_order(&new).await.map_err(failed)?;
+            let order = new_order(&session, subject, ca.profile.as_deref(), way.replaced).await.map_err(failed)?;
             let key = KeyPair::generate().map_err(|error| not_ready("key", error.to_string()))?;
             (stored.key, stored.attempt.order) = (key.serialize_pem(), Some(order.url().to_owned()));
-            stored.attempt.since = Timestamp::now().as_second();
             objects::write_attempt(&context.client, subject, stored).await.map_err(|error| of_api(&error))?;
             order
         }
     };
     if order.state().status == OrderStatus::Pending {
-        let proven = match proof {
-            None => prove(context, &session, subject, &mut order, Proof::Http(instances), &failed).await,
+        let proven = match way.proof {
+            None => prove(context, &session, subject, &mut order, Proof::Http(way.instances), &failed).await,
             Some(name) => {
                 let proven = prove(context, &session, subject, &mut order, Proof::Dns(name), &failed).await;
                 challenges::withdraw(&context.client, name).await;
@@ -253,10 +319,10 @@ async fn place(
         };
         proven?;
     }
+    let key = KeyPair::from_pem(&stored.key).map_err(|error| not_ready("key", error.to_string()));
+    // The order is of no use without its key.
+    let key = key.map_err(|failure| Failed { failure, ends: true })?;
     if order.state().status == OrderStatus::Ready {
-        let key = KeyPair::from_pem(&stored.key).map_err(|error| not_ready("key", error.to_string()));
-        // The order is of no use without its key.
-        let key = key.map_err(|failure| Failed { failure, ends: true })?;
         let request = CertificateParams::new(subject.names()).and_then(|mut parameters| {
             parameters.distinguished_name = DistinguishedName::new();
             parameters.serialize_request(&key)
@@ -271,18 +337,39 @@ async fn place(
             _ => return Err(Failed { failure: refused(order.state().error.as_ref()), ends: true }),
         }
         if let Some(chain) = order.certificate().await.map_err(failed)? {
-            let names = subject.names();
-            let issued = objects::read(&chain, "");
-            let is_right = issued.is_some_and(|issued| names.iter().all(|name| issued.names.contains(name)));
-            let wrong =
-                || not_ready("response", "the certificate authority issued a certificate for other names".to_owned());
-            return if is_right { Ok(chain) } else { Err(Failed { failure: wrong(), ends: true }) };
+            let issued = objects::check(&chain, &subject.names(), &key, &context.settings.ca.directory);
+            return issued.map(|issued| (chain, issued)).map_err(|fault| {
+                let failure = not_ready("response", format!("the certificate authority sent {fault}"));
+                Failed { failure, ends: true }
+            });
         }
         if Instant::now() > deadline {
             return Err(not_ready("timeout", "the certificate authority has not signed yet".to_owned()).into());
         }
         wait(&mut pause).await;
     }
+}
+
+/// Places an order, which names the certificate that it replaces if there is one and the CA accepts that.
+async fn new_order(
+    session: &Session,
+    subject: &Subject,
+    profile: Option<&str>,
+    replaced: Option<&str>,
+) -> Result<Order, Error> {
+    let names: Vec<Identifier> = subject.names().into_iter().map(Identifier::Dns).collect();
+    let new = || match profile {
+        Some(profile) => NewOrder::new(&names).profile(profile),
+        None => NewOrder::new(&names),
+    };
+    if let Some(replaced) = replaced.and_then(ari::identifier) {
+        match session.account.new_order(&new().replaces(replaced)).await {
+            // CAs report different problems for a certificate that was replaced already, or that they do not have.
+            Err(Error::Api(problem)) if !TRANSIENT.contains(&kind(&problem).as_str()) => {}
+            placed => return placed,
+        }
+    }
+    session.account.new_order(&new()).await
 }
 
 async fn wait(pause: &mut Duration) {

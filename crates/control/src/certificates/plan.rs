@@ -1,10 +1,11 @@
 //! The next step for a certificate. Pure.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::budget::PlacedOrder;
 use crate::client::backoff::delay;
 use crate::work::queue::Item;
 
@@ -16,6 +17,9 @@ const PAUSE: [Duration; 2] = [Duration::from_secs(8), Duration::from_secs(3_600)
 const RENEWED_AT: (i64, i64) = (2, 3);
 /// The inverse share of the validity by which certificates are renewed earlier at random, so that those of one day are not renewed at once.
 const SPREAD: i64 = 30;
+
+/// The time, in seconds, after which an order that the CA does not finish is given up. The CA can have lost it in an outage.
+const ORDER_LIFETIME: i64 = 4 * 3_600;
 
 /// The names of one certificate: `*.` and the zone of a Router, with the zone itself, or a custom host of Routes on it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,10 +57,14 @@ impl Subject {
 
     /// Returns a number that stays the same, and differs between subjects.
     fn seed(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (&self.router, &self.host).hash(&mut hasher);
-        hasher.finish()
+        hash((&self.router, &self.host))
     }
+}
+
+fn hash(of: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Namespaces share the orders in progress.
@@ -110,6 +118,28 @@ pub(super) struct Issued {
     pub(super) issuer: String,
     /// The configured directory of the CA.
     pub(super) directory: String,
+    /// The identifier under which the CA suggests the time of renewal; `None`: the certificate has none.
+    pub(super) id: Option<String>,
+}
+
+/// The time in which the CA suggests to renew a certificate, in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    start: i64,
+    end: i64,
+}
+
+impl Window {
+    /// Returns a window; `None`: it does not end after its start.
+    pub(super) fn new(start: i64, end: i64) -> Option<Window> {
+        (start < end).then_some(Window { start, end })
+    }
+
+    /// Returns the time of renewal of a certificate: at random, and the same for as long as the window is.
+    fn time(self, issued: &Issued, seed: u64) -> i64 {
+        let length = self.end.saturating_sub(self.start).unsigned_abs().max(1);
+        self.start.saturating_add_unsigned(hash((seed, &issued.id)) % length)
+    }
 }
 
 /// The state of a certificate that is being ordered, apart from its private key.
@@ -126,8 +156,13 @@ pub(super) struct Attempt {
     pub(super) failures: u32,
     /// The time of the next attempt, in seconds since 1970.
     pub(super) retry_at: i64,
-    /// The last failure.
+    /// The last failure, and its reason: `None` if the last order succeeded.
     pub(super) problem: Option<String>,
+    #[serde(default)]
+    pub(super) reason: Option<String>,
+    /// The orders of the last hour.
+    #[serde(default)]
+    pub(super) orders: Vec<PlacedOrder>,
 }
 
 /// A failure of an order.
@@ -143,6 +178,17 @@ pub(super) struct Failure {
 }
 
 impl Attempt {
+    /// Returns the state after a success, in which the next leader finds the orders.
+    pub(super) fn succeeded(self) -> Attempt {
+        let Attempt { directory, since, orders, .. } = self;
+        Attempt { directory, since, orders, ..Attempt::default() }
+    }
+
+    /// Returns whether no order is in progress or failed.
+    pub(super) fn is_over(&self) -> bool {
+        self.order.is_none() && self.problem.is_none()
+    }
+
     /// Records a failure; `random` is a random number. Such an order ends if the CA has refused it.
     pub(super) fn fail(&mut self, failure: &Failure, ends: bool, now: i64, random: u64) {
         let [first, longest] = if failure.is_validation { VALIDATION_PAUSE } else { PAUSE };
@@ -150,7 +196,8 @@ impl Attempt {
         self.failures = self.failures.saturating_add(1);
         self.retry_at = now.saturating_add_unsigned(pause.as_secs());
         self.problem = Some(failure.message.clone());
-        if ends {
+        self.reason = Some(failure.reason.clone());
+        if ends || now.saturating_sub(self.since) > ORDER_LIFETIME {
             self.order = None;
         }
     }
@@ -166,11 +213,12 @@ pub(super) enum Step {
     Order,
 }
 
-/// Returns the next step at `now`, and the time of the next renewal if there is a certificate that can be used.
+/// Returns the next step at `now`, and the time of the next renewal if there is a certificate that can be used. `window`: in which the CA
+/// suggests to renew it.
 pub(super) fn next(
     subject: &Subject,
     directory: &str,
-    issued: Option<&Issued>,
+    (issued, window): (Option<&Issued>, Option<Window>),
     attempt: Option<&Attempt>,
     blocked: Option<Blocked>,
     now: i64,
@@ -180,7 +228,11 @@ pub(super) fn next(
     let issued = issued.filter(covers);
     // After a change of the directory, a certificate of another CA is replaced at once: it can be one of a test.
     let renewal = issued.map(|issued| match issued.directory == directory {
-        true => renewal(issued, subject.seed()),
+        true => {
+            let suggested = window.map(|window| window.time(issued, subject.seed()));
+            // A suggestion after its end is of no use.
+            suggested.filter(|at| *at < issued.not_after).unwrap_or_else(|| renewal(issued, subject.seed()))
+        }
         false => now,
     });
     let attempt = attempt.filter(|attempt| attempt.directory == directory);
@@ -215,6 +267,7 @@ mod tests {
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             issuer: "Test CA".to_owned(),
             directory: directory.to_owned(),
+            id: Some("a.b".to_owned()),
         }
     }
 
@@ -255,7 +308,7 @@ mod tests {
             (Some(&half), None, None, 1, "order"),
             (Some(&old), None, None, 1, "order"),
         ] {
-            let (step, renewal) = next(&zone, "ca", issued, attempt, blocked, day * DAY);
+            let (step, renewal) = next(&zone, "ca", (issued, None), attempt, blocked, day * DAY);
             let said = match step {
                 Step::Wait(until) => format!("wait {}", until / DAY),
                 Step::Blocked(_) => "blocked".to_owned(),
@@ -280,6 +333,62 @@ mod tests {
             assert!(*first >= end - spread - 1 && *last <= end && last - first > spread / 2, "{days}: {first} {last}");
             assert_eq!(of("h7.example", days), times[7]);
         }
+    }
+
+    /// The window that the CA suggests, and the first and the last day of the renewal.
+    #[test]
+    fn the_ca_suggests_the_time_of_renewal() {
+        let host = |at: usize| Subject::host("n", "r", &format!("h{at}.example"));
+        let window = |from: i64, until: i64| Window::new(from * DAY, until * DAY);
+        for (window, first, last) in [
+            (None, 57, 60),
+            (window(10, 12), 10, 12),
+            (window(62, 80), 62, 80),
+            // It revokes them.
+            (window(-5, -1), -5, -1),
+            // Of no use.
+            (window(12, 10), 57, 60),
+            (window(12, 12), 57, 60),
+            (window(400, 500), 57, 60),
+            (Window::new(i64::MIN, i64::MAX), i64::MIN / DAY, 90),
+        ] {
+            for at in 0..50 {
+                let issued = issued(&[&host(at).host], 0, 90, "ca");
+                let renewal = |directory| next(&host(at), directory, (Some(&issued), window), None, None, 20 * DAY).1;
+                let time = renewal("ca").expect("it is in use");
+                assert!((first * DAY..=last * DAY).contains(&time), "{window:?} {}", time / DAY);
+                assert_eq!(renewal("ca"), Some(time), "it stays");
+                assert_eq!(renewal("other"), Some(20 * DAY), "of another CA");
+            }
+        }
+        let times: std::collections::BTreeSet<Option<i64>> = (0..50)
+            .map(|at| {
+                let issued = issued(&[&host(at).host], 0, 90, "ca");
+                next(&host(at), "ca", (Some(&issued), window(10, 12)), None, None, 0).1
+            })
+            .collect();
+        assert!(times.len() > 40, "they are spread");
+    }
+
+    /// The CA has lost an order, or never finishes it.
+    #[test]
+    fn an_order_that_never_ends_is_given_up() {
+        let failure = Failure {
+            reason: "timeout".to_owned(),
+            message: "not yet".to_owned(),
+            is_validation: false,
+            retry_after: None,
+        };
+        let mut attempt = attempt("ca", Some("url"), 0);
+        let mut now = attempt.since;
+        while attempt.order.is_some() {
+            now = attempt.retry_at.max(now);
+            attempt.fail(&failure, false, now, 0);
+            assert!(now < 6 * 3_600, "{attempt:?}");
+        }
+        assert!(now > ORDER_LIFETIME);
+        let attempt = attempt.succeeded();
+        assert!(attempt.is_over() && attempt.failures == 0 && attempt.directory == "ca");
     }
 
     #[test]

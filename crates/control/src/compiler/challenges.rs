@@ -30,6 +30,8 @@ pub struct ChallengeInput {
     pub value: Box<str>,
     /// The creation time, in seconds since 1970. Of more than [`VALUES_MAX`] values, the oldest are served.
     pub created: i64,
+    /// The time after which the record is not served, in seconds since 1970.
+    pub expires: i64,
 }
 
 impl ChallengeInput {
@@ -44,6 +46,7 @@ impl ChallengeInput {
             owner,
             value: spec.value.as_str().into(),
             created,
+            expires: spec.expires_at.0.as_second(),
         })
     }
 
@@ -99,6 +102,10 @@ impl TextValues {
 
     pub fn of(&self, owner: &Name) -> Option<&BTreeSet<Box<str>>> {
         self.0.get(owner)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Name, &BTreeSet<Box<str>>)> {
+        self.0.iter()
     }
 
     pub fn owners(&self) -> impl Iterator<Item = &Name> {

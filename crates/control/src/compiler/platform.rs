@@ -664,6 +664,11 @@ impl Platform {
         self.bindings.values()
     }
 
+    /// Returns all ChallengeRecords with `<namespace>/<name>`, in no order.
+    pub fn challenges(&self) -> impl Iterator<Item = (&str, &Arc<ChallengeInput>)> {
+        self.challenge_keys.iter().map(|(key, challenge)| (&**key, challenge))
+    }
+
     pub fn router(&self, name: &str) -> Option<&Arc<ShardView>> {
         self.routers.get(name)
     }

@@ -38,11 +38,13 @@ use self::restore::Restored;
 use self::status::Status;
 use self::version_history::Versions;
 use crate::client::reflector::{Change, Store};
+use crate::compiler::challenges::ChallengeInput;
 use crate::compiler::former_domains::FormerDomain;
 use crate::compiler::settings::text_of;
 use crate::compiler::{Diagnostic, Digest, Platform, Settings, ShardView};
 use crate::deletion_hold::hold::Decisions;
 use crate::deletion_hold::reminder::Reminder;
+use crate::world::ChallengeInfo;
 use crate::world::parents::Parents;
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::Serial;
@@ -88,6 +90,9 @@ const LEDGER_RELIST: (Duration, Duration) = (Duration::from_secs(5), Duration::f
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 /// The most names of the parent zone's file that a warning lists as not served.
 const HIDDEN_TOLD_MAX: usize = 10;
+/// The time after its expiry for which a ChallengeRecord waits for the leader, who deletes it. Without this time, a name server would
+/// publish its end under a provisional serial whenever its clock is a moment ahead.
+const EXPIRY_GRACE_SECONDS: u64 = 30;
 
 /// The inputs of the loop that exist before the API's objects.
 pub struct Options {
@@ -289,6 +294,10 @@ fn restart(
         platform.put(&router.name, Some(shard), &mut ignored);
         ignored.clear();
     }
+    for (key, challenge) in loaded.challenges {
+        platform.put(&key, Some(Arc::new(challenge)), &mut ignored);
+        ignored.clear();
+    }
     holds.resume(loaded.held, &platform);
     let files = publisher.zones.files();
     let (zones, output) =
@@ -484,11 +493,7 @@ impl Run {
                 let store = self.sources.objects.bindings.0.clone();
                 self.take_objects(&store, &change);
             }
-            // A lost one costs a client its next try, so none is held.
-            Event::Object(objects::Event::Challenge(change)) => each_object(&change, |key, read| {
-                let challenge = read.and_then(|read| read.input()).cloned();
-                self.zones.put(&key.to_string(), challenge, Instant::now());
-            }),
+            Event::Object(objects::Event::Challenge(change)) => self.take_challenges(&change),
             Event::Object(objects::Event::Zone(change)) => {
                 self.ledger_relist.wait = LEDGER_RELIST.0;
                 self.parents.take(&change);
@@ -541,6 +546,34 @@ impl Run {
         let accepted = self.holds.apply(change, self.zones.platform(), store);
         self.log.add_all(change);
         self.put(accepted);
+    }
+
+    /// Applies a change of ChallengeRecords. A lost one costs a client its next try, so none is held.
+    fn take_challenges(&mut self, change: &Change<ChallengeInfo>) {
+        // Those of the state from before a restart that are not in the first list.
+        if let Change::Relisted(_) = change {
+            let listed: HashSet<String> =
+                self.sources.objects.challenges.0.all().into_iter().map(|(key, _)| key.to_string()).collect();
+            let known = self.zones.platform().challenges().map(|(key, _)| key);
+            let gone: Vec<Box<str>> = known.filter(|key| !listed.contains(*key)).map(Into::into).collect();
+            gone.iter().for_each(|key| self.put_challenge(key, None));
+        }
+        each_object(change, |key, read| {
+            let challenge = read.and_then(|read| read.input()).filter(|challenge| !is_expired(challenge));
+            self.put_challenge(&key.to_string(), challenge.cloned());
+        });
+    }
+
+    /// Ends ChallengeRecords that no leader has deleted, such as while the API is unreachable.
+    fn expire_challenges(&mut self) {
+        let challenges = self.zones.platform().challenges().filter(|(_, challenge)| is_expired(challenge));
+        let expired: Vec<Box<str>> = challenges.map(|(key, _)| key.into()).collect();
+        expired.iter().for_each(|key| self.put_challenge(key, None));
+    }
+
+    fn put_challenge(&mut self, key: &str, challenge: Option<Arc<ChallengeInput>>) {
+        self.publisher.journal.push(record::challenge(key, challenge.as_deref()));
+        self.zones.put(key, challenge, Instant::now());
     }
 
     /// Puts objects into the zones and the last-known-good state; `None`: deleted.
@@ -596,6 +629,7 @@ impl Run {
     fn run_housekeeping(&mut self) {
         self.publisher.zones.db().reclaim();
         self.publisher.replace_refused();
+        self.expire_challenges();
         let held = self.publisher.status.losses().held();
         self.reminder.log(&held);
         if self.reminder.is_relist_due(&held, Instant::now()) {
@@ -680,6 +714,10 @@ fn each_ledger_entry(change: &Change<LedgerZone>, mut on: impl FnMut(Name, Optio
         Some((apex, versions)) => on(apex, Some(versions)),
         None => drop(key.name.parse().map(|apex| on(apex, None))),
     });
+}
+
+fn is_expired(challenge: &ChallengeInput) -> bool {
+    u64::try_from(challenge.expires).unwrap_or(0) + EXPIRY_GRACE_SECONDS < unix_now()
 }
 
 /// Seconds since 1970.

@@ -42,7 +42,8 @@ impl Permissions {
 impl Question {
     pub(super) fn answer(self, platform: &Platform) {
         let Question { namespace, owner, answer } = self;
-        let record = ChallengeInput { namespace: (*namespace).into(), owner, value: Box::default(), created: 0 };
+        let (namespace, value) = ((*namespace).into(), Box::default());
+        let record = ChallengeInput { namespace, owner, value, created: 0, expires: i64::MAX };
         // The job may have ended.
         let _ = answer.send(platform.permits(&record));
     }

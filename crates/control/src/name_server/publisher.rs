@@ -124,6 +124,7 @@ impl Publisher {
         if self.state.is_some() {
             self.journal.extend(platform.routers().map(|router| record::router(&router.name, Some(router))));
             self.journal.extend(platform.bindings().map(|binding| record::binding(&binding.key, Some(binding))));
+            self.journal.extend(platform.challenges().map(|(key, challenge)| record::challenge(key, Some(challenge))));
         }
     }
 

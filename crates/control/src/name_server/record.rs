@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::version_history::Published;
 use crate::compiler::Digest;
+use crate::compiler::challenges::ChallengeInput;
 use crate::compiler::former_domains::FormerDomain;
 use crate::compiler::health::AddressInput;
 use crate::compiler::inputs::{BindingInput, RouterInput};
@@ -45,6 +46,8 @@ pub struct Loaded {
     pub held: Vec<StoredHold>,
     /// The platform's domain and the former domains that are served, with the configuration of their zones.
     pub domains: Vec<FormerDomain>,
+    /// The ChallengeRecords, each with `<namespace>/<name>`.
+    pub challenges: Vec<(Box<str>, ChallengeInput)>,
 }
 
 impl Loaded {
@@ -69,6 +72,7 @@ enum Key<'a> {
     Zone(&'a [u8]),
     Held(DeletionHoldKind, &'a str),
     Domains,
+    Challenge(&'a str),
 }
 
 /// The value of a Router. Its apex is in the wire format.
@@ -97,6 +101,16 @@ struct BindingValue<'a> {
     /// In the wire format.
     #[serde(borrow)]
     adopted: Option<&'a [u8]>,
+}
+
+/// The value of a ChallengeRecord. Its name is in the wire format.
+#[derive(Serialize, Deserialize)]
+struct ChallengeValue<'a> {
+    namespace: &'a str,
+    owner: &'a [u8],
+    value: &'a str,
+    created: i64,
+    expires: i64,
 }
 
 /// The value of a zone: its published version and, if a restart serves it from there, the zone in the format of [`stored`].
@@ -151,6 +165,20 @@ pub fn binding(name: &str, binding: Option<&BindingInput>) -> JournalEntry {
     (encode(&Key::Binding(name)), value)
 }
 
+/// Returns the change to the entry of a ChallengeRecord; without `challenge`, it is removed.
+pub fn challenge(name: &str, challenge: Option<&ChallengeInput>) -> JournalEntry {
+    let value = challenge.map(|challenge| {
+        encode(&ChallengeValue {
+            namespace: &challenge.namespace,
+            owner: challenge.owner.as_wire(),
+            value: &challenge.value,
+            created: challenge.created,
+            expires: challenge.expires,
+        })
+    });
+    (encode(&Key::Challenge(name)), value)
+}
+
 /// Returns the journal entry for the published version of a zone: with the zone, if a restart needs to serve it from there.
 pub fn zone(apex: &Name, published: Option<&Published>, zone: Option<&Zone>) -> JournalEntry {
     let value = published.map(|published| {
@@ -183,6 +211,7 @@ pub fn load(live: LiveEntries<'_>) -> Option<Loaded> {
             Key::Binding(name) => loaded.bindings.push(read_binding(name, value)?),
             Key::Zone(apex) => zones.push((apex, value)),
             Key::Domains => loaded.domains = decode(value)?,
+            Key::Challenge(name) => loaded.challenges.push((name.into(), read_challenge(value)?)),
             Key::Held(kind, name) => loaded.held.push((kind, name.into(), Digest(decode(value)?))),
         }
     }
@@ -238,6 +267,17 @@ fn read_binding(name: &str, value: &[u8]) -> Option<BindingInput> {
             Some(name) => Some(Name::from_wire(name).ok()?),
             None => None,
         },
+    })
+}
+
+fn read_challenge(value: &[u8]) -> Option<ChallengeInput> {
+    let value: ChallengeValue<'_> = decode(value)?;
+    Some(ChallengeInput {
+        namespace: value.namespace.into(),
+        owner: Name::from_wire(value.owner).ok()?,
+        value: value.value.into(),
+        created: value.created,
+        expires: value.expires,
     })
 }
 
@@ -339,9 +379,18 @@ pub(super) mod tests {
                 https_path,
             },
         );
-        let state = ("[a-z.]{1,20}", routers(), bindings(), published, held, vec(domain, 0..3));
-        state.prop_map(|(domain, routers, bindings, published, held, domains)| {
-            sorted(Loaded { domain, routers, bindings, published, zones: Vec::new(), held, domains })
+        let challenge = ("[a-z]{1,9}", dns_name(), "[ -~]{1,43}", any::<i64>(), any::<i64>());
+        let challenges = btree_map("[a-z]{1,9}/[a-z]{1,9}", challenge, 0..4).prop_map(|challenges| {
+            let challenge =
+                |(key, (namespace, owner, value, created, expires)): (String, (String, _, String, _, _))| {
+                    let (namespace, value) = (namespace.into(), value.into());
+                    (key.into(), ChallengeInput { namespace, owner, value, created, expires })
+                };
+            challenges.into_iter().map(challenge).collect()
+        });
+        let state = ("[a-z.]{1,20}", routers(), bindings(), published, held, vec(domain, 0..3), challenges);
+        state.prop_map(|(domain, routers, bindings, published, held, domains, challenges)| {
+            sorted(Loaded { domain, routers, bindings, published, zones: Vec::new(), held, domains, challenges })
         })
     }
 
@@ -351,7 +400,9 @@ pub(super) mod tests {
         let bindings = state.bindings.iter().map(|one| binding(&one.key, Some(one)));
         let published = state.published.iter().map(|(apex, published)| zone(apex, Some(published), None));
         let holds = state.held.iter().map(|(kind, name, hold)| held(*kind, name, Some(*hold)));
+        let challenges = state.challenges.iter().map(|(key, one)| challenge(key, Some(one)));
         let changes = routers.chain(bindings).chain(published).chain(holds).chain([domains(&state.domains)]);
+        let changes = changes.chain(challenges);
         let entries = changes.map(|(key, value)| (key, value.expect("it is put")));
         entries.chain([domain(&state.domain)]).collect()
     }
@@ -360,6 +411,7 @@ pub(super) mod tests {
     pub fn sorted(mut state: Loaded) -> Loaded {
         state.routers.sort_by(|a, b| a.name.cmp(&b.name));
         state.bindings.sort_by(|a, b| a.key.cmp(&b.key));
+        state.challenges.sort_by(|a, b| a.0.cmp(&b.0));
         state.held.sort_by(|a, b| (a.0 as u8, &a.1).cmp(&(b.0 as u8, &b.1)));
         state
     }
@@ -447,6 +499,16 @@ pub(super) mod tests {
                 transports: vec!["dot".to_owned()],
                 https_path: "/dns-query".to_owned(),
             }],
+            challenges: vec![(
+                "ns/c".into(),
+                ChallengeInput {
+                    namespace: "ns".into(),
+                    owner: name("_acme-challenge.ns-r.shard1.v3.example."),
+                    value: "proof".into(),
+                    created: 10,
+                    expires: 3_610,
+                },
+            )],
         }
     }
 
@@ -455,7 +517,7 @@ pub(super) mod tests {
     fn the_format_is_the_one_of_its_version() {
         let octets: Vec<u8> = entries(&sample()).into_iter().flat_map(|(key, value)| [key, value].concat()).collect();
         let sum = octets.iter().fold(0u64, |sum, octet| sum.wrapping_mul(0x100_0000_01b3) ^ u64::from(*octet));
-        assert_eq!((VERSION, octets.len(), sum), (3, 272, 16_225_586_875_440_137_364));
+        assert_eq!((VERSION, octets.len(), sum), (3, 331, 3_912_497_181_659_080_540));
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! Immediate service after a restart, from the zone images in the last-known-good state, before any object is processed.
 //!
 //! A shard's zone is part of the state, as published. The parent zone and the alias zone can have a million names and change with
-//! each, so they are not part of it, but are derived from the Routers and bindings. If the derived zone does not match the last
+//! each, so they are not part of it, but are derived from the Routers, bindings, and ChallengeRecords. If the derived zone does not match the last
 //! published digest, as after a kill between a change and its publication, the zone is left out, and its names wait for the
 //! objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::record::Loaded;
 use super::version_history::Published;
-use crate::compiler::inputs::RouterInput;
+use crate::compiler::challenges::{self, TextValues, first_label, is_of_host};
 use crate::compiler::parent::{self, Delegations};
 use crate::compiler::{Digest, Settings, alias};
 use signpost_dns::wire::{Name, NameMap};
@@ -43,17 +43,18 @@ impl Restored {
         let last = |apex: &Name, domain: &Settings| {
             loaded.published.get(apex).filter(|published| published.config == domain.digest())
         };
-        let routers = &loaded.routers[..];
+        let (state, texts) = (&*loaded, &texts(loaded));
         let (shards, large) = std::thread::scope(|scope| {
             // They take longest, and each is one thread's work.
             let parents = domains(settings).filter_map(|domain| Some((domain, last(domain.domain(), domain)?)));
             let parents =
-                parents.map(|(domain, last)| scope.spawn(move || restore_parent(routers, settings, domain, last)));
+                parents.map(|(domain, last)| scope.spawn(move || restore_parent(state, texts, settings, domain, last)));
             let parents: Vec<_> = parents.collect();
             let shards = in_parallel(&stored, shard).into_iter();
             let shards: NameMap<_> = shards.filter_map(|((apex, _), zone)| Some((apex.clone(), zone?))).collect();
             let aliases = domains(settings).filter_map(|domain| Some((domain, last(domain.alias_apex(), domain)?)));
-            let aliases: Vec<_> = aliases.map(|(domain, last)| restore_alias(loaded, domain, last)).collect();
+            let aliases: Vec<_> =
+                aliases.map(|(domain, last)| restore_alias(state, texts, settings, domain, last)).collect();
             let parents = parents.into_iter().map(|thread| thread.join().expect("making a zone does not panic"));
             let large = parents.chain(aliases).flatten().map(|zone| (zone.apex().clone(), zone)).collect();
             (shards, large)
@@ -99,24 +100,54 @@ fn large(settings: &Settings) -> Vec<&Name> {
     domains(settings).flat_map(|domain| [domain.domain(), domain.alias_apex()]).collect()
 }
 
+/// Returns the values of the ChallengeRecords. One whose name is not of its namespace is not served: then the digest differs.
+fn texts(loaded: &Loaded) -> TextValues {
+    let mut challenges: Vec<_> = loaded.challenges.iter().collect();
+    challenges.sort_by_key(|(key, challenge)| (challenge.created, key));
+    let mut texts = TextValues::default();
+    challenges.into_iter().for_each(|(_, challenge)| texts.add(&challenge.owner, &challenge.value));
+    texts
+}
+
 /// Builds the parent zone of a domain. `settings`: those of the whole platform.
 fn restore_parent(
-    routers: &[RouterInput],
+    loaded: &Loaded,
+    texts: &TextValues,
     settings: &Settings,
     domain: &Settings,
     published: &Published,
 ) -> Option<Arc<Zone>> {
     let mut delegations = Delegations::default();
-    let apexes = routers.iter().map(|router| &router.apex).chain(domains(settings).map(Settings::domain));
+    let apexes = loaded.routers.iter().map(|router| &router.apex).chain(domains(settings).map(Settings::domain));
     apexes.filter(|apex| apex.is_below(domain.domain())).for_each(|apex| delegations.insert(apex.clone()));
+    for (owner, values) in texts.iter().filter(|(owner, _)| is_of_host(owner, domain.domain())) {
+        delegations.set_texts(owner, values.clone());
+    }
     (delegations.digest() == published.digest).then(|| build(&parent::zone(&delegations, domain, published.serial.0)))
 }
 
-fn restore_alias(loaded: &Loaded, settings: &Settings, published: &Published) -> Option<Arc<Zone>> {
+/// Builds the alias zone of a domain. `settings`: those of the whole platform, whose alias zones have the same values.
+fn restore_alias(
+    loaded: &Loaded,
+    texts: &TextValues,
+    settings: &Settings,
+    domain: &Settings,
+    published: &Published,
+) -> Option<Arc<Zone>> {
+    let mut below: BTreeMap<Box<str>, BTreeSet<Box<str>>> = BTreeMap::new();
+    for (owner, values) in texts.iter() {
+        let alias = owner.parent().filter(|alias| {
+            let zone = alias.parent();
+            domains(settings).any(|domain| zone.as_ref() == Some(domain.alias_apex()))
+        });
+        if let Some(label) = alias.and_then(|alias| first_label(&alias)) {
+            below.entry(label.into()).or_default().extend(values.iter().cloned());
+        }
+    }
     let parts = loaded.bindings.iter().map(|binding| Digest::of_alias(&binding.label, binding.target()));
-    let digest = parts.fold(Digest::default(), Digest::plus);
-    (digest == published.digest)
-        .then(|| build(&alias::zone(&loaded.bindings, &BTreeMap::new(), settings, published.serial.0)))
+    let texts = below.iter().map(|(label, values)| challenges::digest(label.as_bytes(), values));
+    let digest = parts.chain(texts).fold(Digest::default(), Digest::plus);
+    (digest == published.digest).then(|| build(&alias::zone(&loaded.bindings, &below, domain, published.serial.0)))
 }
 
 fn build(contents: &Contents) -> Arc<Zone> {

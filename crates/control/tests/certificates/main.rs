@@ -1,0 +1,353 @@
+//! The loop of certificates against the API server and a certificate authority, in one process.
+
+mod authority;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use signpost_api::identity::{GROUP_MASTERS, Identity, USER_CONTROLLER, USER_SCHEDULER};
+use signpost_api::kinds::{PlatformConfig, server_settings};
+use signpost_apiserver::ApiServer;
+use signpost_apiserver::store::memory::Memory;
+use signpost_control::certificates::{self, Metrics, Settings, ca};
+use signpost_control::client;
+use signpost_control::world::{self, World};
+use signpost_types::instance::{AGENT_NAMESPACE, certificate_name};
+use signpost_types::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
+use signpost_types::v1alpha1::name_claim::NameClaim;
+use signpost_types::v1alpha1::route::Route;
+use signpost_types::v1alpha1::route_binding::RouteBinding;
+use signpost_types::v1alpha1::router::Router;
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use authority::{Authority, Behavior, Chain};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const ZONE: &str = "*.shard1.v3.example";
+
+/// A platform with a Router and a CA.
+struct Scene {
+    server: ApiServer,
+    authority: Authority,
+    _stop: DropGuard,
+}
+
+/// A process that leads.
+struct Leader {
+    world: World,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Scene {
+    async fn start() -> Scene {
+        let settings = server_settings(PlatformConfig::new("v3.example"), Arc::default());
+        let (server, stop) = (ApiServer::new(Arc::new(Memory::new()), settings), CancellationToken::new());
+        let (running, token) = (server.clone(), stop.clone());
+        tokio::spawn(async move { running.run(token).await });
+        server.ready().await;
+        let scene = Scene { server, authority: Authority::start().await, _stop: stop.drop_guard() };
+        let router = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard1"},
+            "spec": {"addressesFrom": {"instances": true}}});
+        Api::<Router>::all(scene.admin()).create(&PostParams::default(), &object(router)).await.expect("created");
+        scene
+    }
+
+    fn client(&self, user: &str) -> Client {
+        client::in_process(self.server.router_as(Identity::user(user)))
+    }
+
+    fn admin(&self) -> Client {
+        let identity = Identity { user: "admin".to_owned(), groups: vec![GROUP_MASTERS.to_owned()] };
+        client::in_process(self.server.router_as(identity))
+    }
+
+    fn lead(&self) -> Leader {
+        let world = World::new(&self.client(USER_SCHEDULER), world::Settings::of_domain("v3.example"));
+        let ca = ca::Settings {
+            directory: self.authority.directory.clone(),
+            contact: vec!["ops@v3.example".to_owned()],
+            profile: Some("short".to_owned()),
+            external_account: None,
+            authorities: Some(self.authority.ca_file()),
+        };
+        let settings = Settings {
+            ca,
+            servers: Vec::new(),
+            resolvers: Vec::<SocketAddr>::new(),
+            patience: Duration::from_secs(1),
+            verify_hosts: false,
+            namespace_orders: 10,
+            orders: 100,
+            instance: "test".to_owned(),
+        };
+        let stop = CancellationToken::new();
+        let client = self.client(USER_CONTROLLER);
+        let task = tokio::spawn(certificates::run(client, world.clone(), settings, Metrics::default(), stop.clone()));
+        Leader { world, stop, task }
+    }
+
+    async fn certificate(&self) -> Option<Secret> {
+        let secrets: Api<Secret> = Api::namespaced(self.admin(), AGENT_NAMESPACE);
+        secrets.get_opt(&certificate_name("shard1", ZONE)).await.expect("read")
+    }
+
+    /// Returns the state of the order, and whether its Secret has a private key.
+    async fn attempt(&self) -> (Value, bool) {
+        let secrets: Api<Secret> = Api::namespaced(self.admin(), SCHEDULER_LEASE_NAMESPACE);
+        let all = secrets.list(&ListParams::default()).await.expect("listed");
+        let is_order =
+            |secret: &&Secret| secret.metadata.name.as_deref().is_some_and(|name| name.starts_with("acme-order-"));
+        let data = all.items.iter().find(is_order).and_then(|secret| secret.data.clone()).expect("an order");
+        let state = serde_json::from_slice(&data["attempt"].0).expect("JSON");
+        (state, !data["tls.key"].0.is_empty())
+    }
+
+    /// Returns the Events, each as `type reason note`.
+    async fn events(&self) -> Vec<String> {
+        let events = Api::<Event>::all(self.admin()).list(&ListParams::default()).await.expect("listed");
+        let text = |event: Event| {
+            let text = |part: Option<String>| part.unwrap_or_default();
+            assert_eq!(event.regarding.and_then(|object| object.kind).as_deref(), Some("Router"));
+            format!("{} {} {}", text(event.type_), text(event.reason), text(event.note))
+        };
+        events.items.into_iter().map(text).collect()
+    }
+}
+
+impl Leader {
+    /// Waits until the state of the certificate is this one; returns its message.
+    async fn until(&self, is_issued: bool, part: &str) -> String {
+        let begun = Instant::now();
+        loop {
+            let note = self.world.issuance.of("shard1", ZONE);
+            if let Some(note) = note.as_ref().filter(|note| note.is_issued == is_issued && note.message.contains(part))
+            {
+                return note.message.clone();
+            }
+            assert!(begun.elapsed() < PATIENCE, "{part}: {note:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.expect("it ends without a panic");
+    }
+}
+
+/// The CA moves the time of renewal into the past, as before a revocation. The new order names the certificate that it replaces.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_authority_chooses_the_time_of_renewal() {
+    let scene = Scene::start().await;
+    let far = Some((["2080-01-01T00:00:00Z", "2080-01-02T00:00:00Z"], 21_600));
+    scene.authority.set(Behavior { renewal: far, ..Behavior::default() });
+    let leader = scene.lead();
+    leader.until(true, "Stub CA issued").await;
+    leader.stop().await;
+    let first = scene.certificate().await.expect("a certificate");
+    let orders = scene.authority.orders();
+    assert_eq!(orders.len(), 1);
+    assert_eq!((orders[0]["profile"].as_str(), orders[0]["replaces"].as_str()), (Some("short"), None));
+    let (attempt, has_key) = scene.attempt().await;
+    assert!(!has_key && attempt["orders"].as_array().is_some_and(|orders| orders.len() == 1), "{attempt}");
+
+    // Without a reason, two thirds of the validity would be 2068.
+    let leader = scene.lead();
+    leader.until(true, "the next renewal is at 2080-01-01T").await;
+    leader.stop().await;
+    assert_eq!(scene.authority.orders().len(), 1);
+
+    let past = Some((["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"], 21_600));
+    scene.authority.set(Behavior { renewal: past, ..Behavior::default() });
+    let leader = scene.lead();
+    until("it is renewed", async || scene.certificate().await != Some(first.clone())).await;
+    // This leader has no suggestion for the new certificate yet.
+    leader.until(true, "the next renewal is at 206").await;
+    leader.stop().await;
+    let orders = scene.authority.orders();
+    let asked = scene.authority.renewals();
+    assert_eq!(orders.len(), 2);
+    assert_eq!(orders[1]["replaces"].as_str(), asked.first().map(String::as_str));
+    assert!(asked.iter().all(|id| *id == asked[0] && id.contains('.')), "{asked:?}");
+    until("both are in Events", async || {
+        let events = scene.events().await;
+        let has =
+            |reason: &str| events.iter().any(|event| event.starts_with(&format!("Normal {reason} Stub CA issued")));
+        has("CertificateIssued") && has("CertificateRenewed") && events.len() == 2
+    })
+    .await;
+}
+
+/// A CA that does not know the certificate that an order replaces gets the order without it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replacement_that_is_rejected_is_ordered_anew() {
+    let scene = Scene::start().await;
+    let past = Some((["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"], 21_600));
+    scene.authority.set(Behavior { renewal: past, rejects_replacements: true, ..Behavior::default() });
+    let leader = scene.lead();
+    leader.until(true, "Stub CA issued").await;
+    leader.stop().await;
+    let first = scene.certificate().await;
+    let leader = scene.lead();
+    until("it is renewed", async || scene.certificate().await != first).await;
+    leader.stop().await;
+    let orders = scene.authority.orders();
+    let replaces: Vec<bool> = orders.iter().map(|order| !order["replaces"].is_null()).collect();
+    assert_eq!(replaces, [false, true, false]);
+}
+
+/// The pause that a CA requires holds for the next leader as well. Only the first failure is an Event.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pause_of_a_rate_limit_is_kept() {
+    let scene = Scene::start().await;
+    scene.authority.set(Behavior { problem: Some(("rateLimited", 7_200)), ..Behavior::default() });
+    let leader = scene.lead();
+    let message = leader.until(false, "not now (urn:ietf:params:acme:error:rateLimited)").await;
+    assert!(message.contains("the next attempt is at"), "{message}");
+    leader.stop().await;
+    let now = Timestamp::now().as_second();
+    let (attempt, _) = scene.attempt().await;
+    let retry_at = attempt["retryAt"].as_i64().expect("a time");
+    assert!((now + 7_100..=now + 7_201).contains(&retry_at), "{attempt}");
+    assert_eq!(attempt["orders"].as_array().map(Vec::len), Some(1));
+    for _ in 0..3 {
+        let leader = scene.lead();
+        leader.until(false, "not now").await;
+        leader.stop().await;
+    }
+    assert_eq!(scene.authority.orders().len(), 1);
+    until("there is an Event", async || !scene.events().await.is_empty()).await;
+    let events = scene.events().await;
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(
+        events[0].starts_with("Warning CertificateFailed no certificate for *.shard1.v3.example and "),
+        "{events:?}"
+    );
+    assert!(events[0].contains("not now (urn:ietf:params:acme:error:rateLimited)"), "{events:?}");
+}
+
+/// A certificate for other names or another key, or no certificate at all, leaves the last good one in place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_certificate_replaces_no_good_one() {
+    let scene = Scene::start().await;
+    let past = Some((["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"], 21_600));
+    scene.authority.set(Behavior { renewal: past, ..Behavior::default() });
+    let leader = scene.lead();
+    leader.until(true, "Stub CA issued").await;
+    leader.stop().await;
+    let good = scene.certificate().await.expect("a certificate");
+    for (chain, expected) in [
+        (Chain::OtherNames, "sent a certificate for other names"),
+        (Chain::OtherKey, "sent a certificate for another key"),
+        (Chain::Rubbish, "sent no valid chain of certificates"),
+        (Chain::Torn, "sent no valid chain of certificates"),
+        (Chain::Unrelated, "sent certificates that do not form a chain"),
+        (Chain::Expired, "has to be renewed at once; check the clock"),
+    ] {
+        let secrets: Api<Secret> = Api::namespaced(scene.admin(), SCHEDULER_LEASE_NAMESPACE);
+        let orders = ListParams::default().labels("app.kubernetes.io/component=acme");
+        // The pause after the failure before is over.
+        for secret in secrets.list(&orders).await.expect("listed") {
+            let name = secret.metadata.name.expect("it has one");
+            if name.starts_with("acme-order-") {
+                secrets.delete(&name, &Default::default()).await.expect("deleted");
+            }
+        }
+        let count = scene.authority.orders().len();
+        scene.authority.set(Behavior { renewal: past, chain, ..Behavior::default() });
+        let leader = scene.lead();
+        let message = leader.until(true, expected).await;
+        leader.stop().await;
+        assert!(
+            message.starts_with("Stub CA issued a certificate for") && message.contains("; the renewal: "),
+            "{message}"
+        );
+        assert_eq!(scene.certificate().await.as_ref(), Some(&good), "{chain:?}");
+        assert_eq!(scene.authority.orders().len(), count + 1, "{chain:?}");
+        let (attempt, _) = scene.attempt().await;
+        assert_eq!((attempt["order"].as_str(), attempt["failures"].as_u64()), (None, Some(1)), "{chain:?} {attempt}");
+    }
+}
+
+fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("an object of a test")
+}
+
+async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+    let begun = Instant::now();
+    while !condition().await {
+        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+impl Scene {
+    /// Creates a Route with a custom host that leads here, as the scheduler and the reconciler report it.
+    async fn create_route(&self, namespace: &str, name: &str, host: &str) {
+        let (routes, label) = (Api::<Route>::namespaced(self.admin(), namespace), format!("{namespace}-{name}"));
+        let route = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": {"name": name},
+            "spec": {"to": {"name": "web"}, "host": host, "tls": {"termination": "edge"}}});
+        let created = routes.create(&PostParams::default(), &object(route)).await.expect("created");
+        let (uid, generation) = (created.metadata.uid, created.metadata.generation);
+        let holder = json!({"namespace": namespace, "name": name, "uid": uid});
+        let claim = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "NameClaim", "metadata": {"name": label},
+            "spec": {"type": "label", "value": label, "since": "2026-01-01T00:00:00Z", "holder": holder}});
+        let scheduler = self.client(USER_SCHEDULER);
+        Api::<NameClaim>::all(scheduler.clone()).create(&PostParams::default(), &object(claim)).await.expect("claimed");
+        let binding = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding", "metadata": {"name": name},
+            "spec": {"routeNamespace": namespace, "routeName": name, "routeUID": uid, "router": "shard1",
+                "dns": "shard1.v3.example", "label": label, "strategy": "round-robin", "names": [
+                    {"name": format!("{label}.shard1.v3.example"), "type": "system"},
+                    {"name": format!("{label}.routes.v3.example"), "type": "alias"},
+                    {"name": host, "type": "custom", "record": format!("{host} CNAME {label}.routes.v3.example.")}]}});
+        let bindings = Api::<RouteBinding>::namespaced(scheduler, namespace);
+        bindings.create(&PostParams::default(), &object(binding)).await.expect("bound");
+        let status = json!({"status": {"observedGeneration": generation, "conditions": [{"type": "HostPointsHere",
+            "status": "True", "reason": "PointsHere", "message": "", "observedGeneration": generation,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+        routes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.expect("patched");
+    }
+
+    /// Returns the number of orders for names below a domain.
+    fn orders_below(&self, domain: &str) -> usize {
+        let orders = self.authority.orders();
+        orders.iter().filter(|order| order["identifiers"].to_string().contains(domain)).count()
+    }
+}
+
+/// A namespace with very many hosts at once gets its share of the orders, over several leaders. Others get theirs meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_with_very_many_hosts_uses_its_own_budget() {
+    const HOSTS: usize = 1_000;
+    let scene = Scene::start().await;
+    for namespace in ["attacker", "bystander"] {
+        let namespace = json!({"metadata": {"name": namespace}});
+        Api::<Namespace>::all(scene.admin()).create(&PostParams::default(), &object(namespace)).await.expect("created");
+    }
+    for at in 0..HOSTS {
+        scene.create_route("attacker", &format!("r{at}"), &format!("h{at}.attacker.example")).await;
+    }
+    for leader in 0..3 {
+        let running = scene.lead();
+        let host = format!("www{leader}.bystander.example");
+        scene.create_route("bystander", &format!("www{leader}"), &host).await;
+        let state = |host: &str| running.world.issuance.of("shard1", host);
+        until("the bystander has a certificate", async || state(&host).is_some_and(|note| note.is_issued)).await;
+        let hosts = || (0..HOSTS).map(|at| format!("h{at}.attacker.example"));
+        until("each host has a state", async || hosts().all(|host| state(&host).is_some())).await;
+        let issued = hosts().filter_map(|host| state(&host)).filter(|note| note.is_issued).count();
+        let limited = hosts().filter_map(|host| state(&host)).filter(|note| note.reason == "OrdersLimited").count();
+        assert_eq!((issued, limited), (10, HOSTS - 10), "leader {leader}");
+        running.stop().await;
+        assert_eq!((scene.orders_below("attacker.example"), scene.orders_below("bystander.example")), (10, leader + 1));
+    }
+}
