@@ -218,23 +218,23 @@ impl Missing {
     }
 }
 
-/// The Secrets of a backup that the encryption key of the configuration does not decrypt.
-struct Undecryptable {
+/// The Secrets of a backup, or of a store, that the encryption key of the configuration does not decrypt.
+pub(super) struct Undecryptable {
     path: PathBuf,
     /// `None`: there is no key.
     keyring: Option<Keyring>,
     /// `namespace/name` of each.
-    names: Vec<String>,
+    pub(super) names: Vec<String>,
 }
 
 impl Undecryptable {
-    fn with_key_of(settings: &Settings) -> Result<Self, String> {
+    pub(super) fn with_key_of(settings: &Settings) -> Result<Self, String> {
         let path = encryption_key::path(settings);
         let key = EncryptionKey::read(&path).map_err(|error| error.to_string())?;
         Ok(Undecryptable { path, keyring: key.map(|key| Keyring::new(&key.keys)), names: Vec::new() })
     }
 
-    fn check(&mut self, item: &KeyValue) {
+    pub(super) fn check(&mut self, item: &KeyValue) {
         let Some(name) = item.key.0.strip_prefix(SECRET.key_prefix) else { return };
         let opened = self.keyring.as_ref().is_some_and(|keyring| keyring.open(&item.key, &item.value).is_ok());
         if !opened {
@@ -242,16 +242,22 @@ impl Undecryptable {
         }
     }
 
-    /// Returns the consequence for an operator; `None` if the key decrypts all.
+    /// Returns the consequence of a restore for an operator; `None` if the key decrypts all.
     fn text(&self) -> Option<String> {
+        let fault = self.fault()?;
+        Some(format!(
+            "{fault}; they are restored, but not served until you add the platform's former encryption.key to that file and \
+             restart the API servers"
+        ))
+    }
+
+    /// Names the Secrets; `None` if the key decrypts all.
+    pub(super) fn fault(&self) -> Option<String> {
         let count = self.names.len();
         (count > 0).then(|| {
             let (path, names) = (self.path.display(), self.names[..count.min(MISSING_SHOWN)].join(", "));
             let more = if count > MISSING_SHOWN { ", …" } else { "" };
-            format!(
-                "no key in {path} decrypts {count} Secret(s): {names}{more}; they are restored, but not served until you \
-                 add the platform's former encryption.key to that file and restart the API servers"
-            )
+            format!("no key in {path} decrypts {count} Secret(s): {names}{more}")
         })
     }
 }

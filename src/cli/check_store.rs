@@ -7,11 +7,13 @@ use std::path::PathBuf;
 use clap::{ArgAction, ArgMatches, Command};
 use serde::Serialize;
 
+use super::backup::Undecryptable;
 use super::output::{self, Format};
 use super::style::Painter;
 use super::table::Properties;
 use super::{Outcome, file, option, serve, success_if};
-use crate::config;
+use crate::config::{self, Settings};
+use signpost_api::kinds::secret::SECRET;
 use signpost_api::kinds::{PlatformConfig, kinds};
 use signpost_apiserver::store::embedded::OpenError;
 use signpost_apiserver::store::repair::Offline;
@@ -28,8 +30,8 @@ pub(super) fn command() -> Command {
         .about("Verify the store of a stopped server, and restore or drop single damaged objects")
         .after_help(
             "Without --restore and --drop, the command changes nothing. Only damaged values can be restored or \
-             dropped. Exit codes: 0 all values are intact, 1 damaged values remain, or the store cannot be read, 2 \
-             invalid usage.",
+             dropped. The command also lists the Secrets that no key in <data-dir>/encryption.key decrypts. Exit codes: 0 all \
+             values are intact, 1 damaged values or such Secrets remain, or the store cannot be read, 2 invalid usage.",
         )
         .args([drop, restore, from])
         .arg(output::argument())
@@ -44,6 +46,11 @@ struct Report {
     /// The number of intact values.
     values: u64,
     damaged: Vec<Damaged>,
+    /// `namespace/name` of the Secrets that no key in the file of the configuration decrypts.
+    undecryptable: Vec<String>,
+    /// The message about them.
+    #[serde(skip)]
+    lost_secrets: Option<String>,
     /// The number of unreadable revisions. Clients list again; no object is lost with them.
     lost_history: u64,
     /// Keys that were restored from the backup.
@@ -68,12 +75,13 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         matches.get_many::<String>(name).into_iter().flatten().map(|key| Key(key.as_str().into())).collect()
     };
     let (drop, restore, from) = (keys("drop"), keys("restore"), matches.get_one::<PathBuf>("from"));
-    let report = check(&settings.data_dir, &drop, &restore, from)?;
+    let report = check(&settings, &drop, &restore, from)?;
     Format::of(matches).show(&report, |painter| report.text(painter))?;
-    Ok(success_if(report.damaged.is_empty()))
+    Ok(success_if(report.damaged.is_empty() && report.undecryptable.is_empty()))
 }
 
-fn check(data_dir: &std::path::Path, drop: &[Key], restore: &[Key], from: Option<&PathBuf>) -> Result<Report, String> {
+fn check(settings: &Settings, drop: &[Key], restore: &[Key], from: Option<&PathBuf>) -> Result<Report, String> {
+    let data_dir = &settings.data_dir;
     let failure = |error: OpenError| match error {
         // Its own message recommends this command.
         OpenError::Corrupt { path, reason } => format!(
@@ -110,6 +118,9 @@ fn check(data_dir: &std::path::Path, drop: &[Key], restore: &[Key], from: Option
         store.mend(writes).map_err(failure)?;
         found = store.verify().map_err(failure)?;
     }
+    let mut secrets = Undecryptable::with_key_of(settings)?;
+    let prefix = Key(SECRET.key_prefix.into());
+    store.values(&prefix).map_err(failure)?.iter().for_each(|item| secrets.check(item));
     let kinds = kinds(PlatformConfig::new(""));
     let damaged = found.damaged.iter().map(|damaged| {
         let kind = kinds.iter().find(|kind| damaged.key.0.starts_with(kind.key_prefix));
@@ -125,6 +136,8 @@ fn check(data_dir: &std::path::Path, drop: &[Key], restore: &[Key], from: Option
         store: data_dir.join(signpost_apiserver::store::embedded::FILE_NAME).display().to_string(),
         values: found.values,
         damaged: damaged.collect(),
+        lost_secrets: secrets.fault(),
+        undecryptable: secrets.names,
         lost_history: found.lost_history,
         restored: texts(restore),
         dropped: texts(drop),
@@ -152,6 +165,11 @@ impl Report {
             text.push_str(&format!(
                 "\n{key} ({object}) is damaged.\n  Restore it:  signpost check store --restore {key} --from BACKUP\n  \
                  or drop it:  signpost check store --drop {key}\n"
+            ));
+        }
+        if let Some(fault) = &self.lost_secrets {
+            text.push_str(&format!(
+                "\n{fault}.\n  They are not served, and all else is. Add the platform's former encryption.key to that file.\n"
             ));
         }
         text

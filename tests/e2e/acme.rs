@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::agent::{Agent, DOMAIN, agent_user, application, platform_with, route, router, service};
 use signpost_testing::peers::unbound;
+use signpost_testing::program;
 use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, eventually, free_address, until};
 use signpost_types::instance::{AGENT_NAMESPACE, certificate_name};
 
@@ -225,6 +226,15 @@ fn certificates_come(proxy: &'static str) {
     let message = scene.until_ready(&["routes.signpost.dev", "-n", "web", "www"], "True CertificateValid");
     assert!(message.contains("Pebble") && message.contains("next renewal"), "{message}");
     scene.until_ready(&["routes.signpost.dev", "-n", "web", "shop"], "True CertificateValid");
+    let explained = program::ok(&["explain", "route", "web/www", "--data-dir", scene.data.path()]);
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(explained.contains("CertificateReady") && words(&explained).contains(&words(&message)), "{explained}");
+    for (object, namespace, named) in [("Router", "default", "*.shard1.example.org"), ("Route", "web", HOST)] {
+        let events = scene.kubectl.json(&["events.events.k8s.io", "-n", namespace]);
+        let is_ours = |event: &&Value| event["reason"] == "CertificateIssued" && event["regarding"]["kind"] == object;
+        let mut events = events["items"].as_array().expect("a list").iter().filter(is_ours);
+        assert!(events.any(|event| event["note"].as_str().is_some_and(|note| note.contains(named))), "{object}");
+    }
 
     // Nothing is left behind.
     until("no challenge is left", || {

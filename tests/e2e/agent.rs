@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use signpost_testing::net::exchange;
+use signpost_testing::net::{exchange, http_get};
 use signpost_testing::program;
 use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, dig, eventually, free_address, until};
 use signpost_types::instance::AGENT_NAMESPACE;
@@ -112,6 +112,17 @@ impl Agent {
         let signal = if self.proxy == "nginx" { "-TERM" } else { "-KILL" };
         assert!(Command::new("kill").args([signal, id.trim()]).status().expect("kill runs").success());
         eventually("the proxy ends", || self.get(NAME).is_none().then_some(()));
+    }
+
+    /// Returns the last lines that it printed.
+    pub fn log(&self) -> String {
+        self.process.as_ref().expect("it runs").log()
+    }
+
+    /// Returns the metrics on its admin address.
+    pub fn metrics(&self) -> String {
+        let at = self.arguments.iter().position(|argument| argument == "--admin-listen").expect("it has one") + 1;
+        http_get(self.arguments[at].parse().expect("an address"), "/metrics").expect("it responds").1
     }
 
     pub fn start(&mut self) {

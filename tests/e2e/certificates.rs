@@ -8,6 +8,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::json;
 
 use crate::agent::{Agent, agent_user, application, platform, route, router, service};
+use signpost_testing::net::{exchange, http_get};
 use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually, program, until};
 
 const HOST: &str = "web-shop.shard1.example.org";
@@ -87,6 +88,59 @@ fn files_with(directory: &Path, texts: &[String], found: &mut Vec<PathBuf>) {
     }
 }
 
+/// Returns what an operator can see of a platform, apart from the Secret itself: each log, page, and description.
+fn all_that_is_shown(data: &DataDir, server: &Server, kubectl: &Kubectl, agent: &Agent) -> Vec<(String, String)> {
+    let admin = server.admin;
+    let mut shown = vec![
+        ("the log of the server".to_owned(), server.log()),
+        ("the log of the agent".to_owned(), agent.log()),
+        ("the metrics of the agent".to_owned(), agent.metrics()),
+    ];
+    for path in ["/", "/readyz", "/metrics", "/unrouted-names", "/sources", "/secondaries"] {
+        shown.push((path.to_owned(), http_get(admin, path).expect("it responds").1));
+    }
+    let text = std::fs::read_to_string(data.join("kubeconfig")).expect("the server wrote it");
+    let token = text.lines().find_map(|line| line.trim().strip_prefix("token:")).expect("it has a token");
+    let body = json!({"token": token.trim().trim_matches('"')}).to_string();
+    let head = format!("Host: {admin}\r\nContent-Type: application/json\r\nContent-Length: {}", body.len());
+    let session = exchange(admin, &format!("POST /dashboard/session HTTP/1.1\r\n{head}"), &body).expect("it responds");
+    let cookie = session.head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("it signs in");
+    let cookie = cookie.split(';').next().expect("a cookie").to_owned();
+    for path in [
+        "data/overview",
+        "data/routes?q=shop",
+        "data/samples",
+        "data/events?limit=500",
+        "data/traffic",
+        "data/zones",
+        "data/records?zone=shard1.example.org",
+        "data/process",
+        "data/sources",
+        "api/apis/signpost.dev/v1alpha1/routers",
+        "api/apis/signpost.dev/v1alpha1/namespaces/web/routes",
+        "api/apis/events.k8s.io/v1/namespaces/web/events",
+        "api/api/v1/namespaces/web/secrets",
+        "api/api/v1/namespaces/web/secrets/shop-tls",
+        "api/api/v1/namespaces/signpost-machines/secrets",
+        "api/apis/coordination.k8s.io/v1/namespaces/signpost-machines/leases",
+    ] {
+        let request = format!("GET /dashboard/{path} HTTP/1.1\r\nHost: {admin}\r\nCookie: {cookie}");
+        shown.push((path.to_owned(), exchange(admin, &request, "").expect("it responds").body));
+    }
+    for arguments in [
+        &["describe", "secret", "shop-tls", "-n", "web"][..],
+        &["get", "secrets", "-A", "-o", "wide"],
+        &["describe", "routes.signpost.dev", "shop", "-n", "web"],
+        &["describe", "routers.signpost.dev", "shard1"],
+        &["get", "events", "-A", "-o", "yaml"],
+        &["get", "leases", "-A", "-o", "yaml"],
+        &["get", "signpost", "-A", "-o", "yaml"],
+    ] {
+        shown.push((arguments.join(" "), kubectl.ok(arguments)));
+    }
+    shown
+}
+
 fn a_secret_is_served(proxy: &'static str) {
     let (data, ports, files) = (DataDir::new(), Ports::free(), DataDir::new());
     let (server, kubectl) = platform(&data, ports);
@@ -156,7 +210,7 @@ fn a_secret_is_served(proxy: &'static str) {
         assert_eq!(of_agent.run(&["get", "secret", name, "-n", "web"]).status.success(), is_permitted, "{user} {name}");
     }
 
-    // Nothing of a key is in the store, a backup, a log, or what else the server has, and nothing of it in the Lease.
+    // Nothing of a key is in the store, a backup, the audit log, or what else the server has, nor in anything that it shows.
     let backup = data.join("backup");
     let kubeconfig = data.file("kubeconfig");
     program::ok(&["backup", &path(&backup), "--online", "--kubeconfig", &kubeconfig]);
@@ -167,9 +221,11 @@ fn a_secret_is_served(proxy: &'static str) {
     let mut found = Vec::new();
     files_with(Path::new(data.path()), &texts, &mut found);
     assert_eq!(found, Vec::<PathBuf>::new());
-    let leases = kubectl.json(&["leases", "-n", "signpost-machines"]).to_string();
-    let route = kubectl.json(&["routes.signpost.dev", "shop", "-n", "web"]).to_string();
-    assert!(!texts.iter().any(|text| leases.contains(text) || route.contains(text)));
+    let shown = all_that_is_shown(&data, &server, &kubectl, &agent);
+    assert!(shown.iter().any(|(_, text)| text.contains("shop-tls")), "it is about this platform");
+    for (place, text) in &shown {
+        assert!(!texts.iter().any(|part| text.contains(part)), "{place} has a key: {text}");
+    }
 
     // Without the API, another agent and another proxy still have the last good one.
     server.kill();
@@ -222,8 +278,24 @@ fn the_key_of_secrets_is_replaced_and_lost() {
     let backup = data.join("backup").display().to_string();
     program::ok(&["backup", &backup, "--online", "--kubeconfig", &data.file("kubeconfig")]);
     server.kill();
+    let check = || program::run(&["check", "store", "--data-dir", data.path(), "-o", "json"]);
+    assert_eq!(check().code, Some(0));
     let key = || std::fs::read_to_string(data.join("encryption.key")).expect("a key");
     let former = key();
+    // Without the key, or with another one, the Secret is listed as lost.
+    std::fs::remove_file(data.join("encryption.key")).expect("removed");
+    for other in [None, Some("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n")] {
+        if let Some(other) = other {
+            std::fs::write(data.join("encryption.key"), other).expect("written");
+        }
+        let checked = check();
+        let report: serde_json::Value = serde_json::from_str(&checked.out).expect("JSON");
+        assert_eq!((checked.code, &report["undecryptable"]), (Some(1), &json!(["default/a"])), "{report}");
+        assert_eq!(report["damaged"], json!([]));
+        let text = program::run(&["check", "store", "--data-dir", data.path()]).out;
+        assert!(text.contains("encryption.key decrypts 1 Secret(s): default/a"), "{text}");
+    }
+    std::fs::write(data.join("encryption.key"), &former).expect("written");
     program::ok(&[&["store", "rekey"], &directory[..]].concat());
     assert_eq!((key().lines().count(), key().lines().nth(1)), (2, former.lines().next()));
     let text = program::ok(&[&["store", "rekey", "--remove-former"], &directory[..]].concat());

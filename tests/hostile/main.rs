@@ -5,6 +5,7 @@
 //! to the ports only). A test checks that a second tenant's API requests, DNS queries, and `/healthz` are answered during the
 //! attack. Without `HOSTILE=long`, the attacks run in their short form, which `scripts/test` uses.
 
+mod certificates;
 mod connections;
 mod cpu;
 mod deletion_holds;

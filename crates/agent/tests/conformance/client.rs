@@ -72,6 +72,18 @@ impl Identity {
     }
 }
 
+/// Returns a connector that accepts each of these certificates for its own name.
+pub fn trusting<'a>(identities: impl IntoIterator<Item = &'a Identity>) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    identities.into_iter().for_each(|identity| roots.add(identity.certificate.clone()).expect("a certificate"));
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the default versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
+}
+
 impl Response {
     /// Returns the value of a header, in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {

@@ -44,6 +44,7 @@ scenarios!(
     tls::termination,
     tls::insecure_requests,
     tls::certificates,
+    tls::handshakes,
     challenges::answers,
     probe::probes,
     probe::traces,

@@ -1,11 +1,15 @@
 //! TLS: where it ends, which certificate clients see, and requests without it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use signpost_agent::site::{Certificate, Insecure, Site, Termination};
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::bench::{Bench, application, plain, route, with_tls};
-use crate::client::{Identity, get, get_tls};
+use crate::client::{Identity, get, get_tls, trusting};
 
 fn certificate(site: &mut Site, host: &str, identity: &Identity) {
     site.certificates.insert(host.parse().expect("a host"), Certificate { pem: identity.pem.as_str().into() });
@@ -113,4 +117,71 @@ pub async fn certificates(mut bench: Bench) {
         assert!(serves(&wild, host).await, "{host}");
     }
     assert!(serves(&own, "own.wild.example").await && !serves(&wild, "own.wild.example").await);
+}
+
+/// Handshakes with 200 hosts succeed all the time, while their certificates are renewed together and one by one, while others come and go, and
+/// while the proxy is reloaded.
+pub async fn handshakes(mut bench: Bench) {
+    const HOSTS: usize = 200;
+    let host = |at: usize| format!("h{at}.example");
+    let generations = [(); 2].map(|()| (0..HOSTS).map(|at| Identity::new(&host(at))).collect::<Vec<_>>());
+    let mut site = Site::default();
+    let upstream = with_tls(application("web", None).await, Termination::Edge, Insecure::None);
+    for (at, identity) in generations[0].iter().enumerate() {
+        route(&mut site, &format!("h{at}"), &host(at), "/", upstream.clone());
+        certificate(&mut site, &host(at), identity);
+    }
+    bench.apply(&site).await;
+    let trust = trusting(generations.iter().flatten());
+    let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let mut clients = Vec::new();
+    for client in 0..4 {
+        let (trust, stop, count, https) = (trust.clone(), stop.clone(), count.clone(), bench.https);
+        clients.push(tokio::spawn(async move {
+            for at in (0..HOSTS).cycle().skip(client * HOSTS / 4) {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                let name = ServerName::try_from(format!("h{at}.example")).expect("a name");
+                let stream = TcpStream::connect(https).await.expect("a connection");
+                trust.connect(name, stream).await.unwrap_or_else(|error| panic!("h{at}.example: {error}"));
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }));
+    }
+    let while_they_connect = async |what: &str| {
+        let before = count.load(Ordering::Relaxed);
+        while count.load(Ordering::Relaxed) < before + HOSTS {
+            assert!(clients.iter().all(|client| !client.is_finished()), "{what}");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    for round in 1..=2 {
+        let generation = &generations[round % 2];
+        for (at, identity) in generation.iter().enumerate() {
+            certificate(&mut site, &host(at), identity);
+        }
+        bench.apply(&site).await;
+        while_they_connect("all are renewed").await;
+        let served = get_tls(bench.https, &generation[7], &host(7), &host(7), "/").await;
+        assert_eq!(served.expect("the new certificate is served").body, "web");
+    }
+    for (at, identity) in generations[1].iter().enumerate().step_by(20) {
+        certificate(&mut site, &host(at), identity);
+        let other = format!("other{at}.example");
+        route(&mut site, "other", &other, "/", upstream.clone());
+        certificate(&mut site, &other, &Identity::new(&other));
+        bench.apply(&site).await;
+    }
+    while_they_connect("they are renewed one by one").await;
+    for at in 0..3 {
+        bench.restart_agent();
+        route(&mut site, "other", &format!("again{at}.example"), "/", upstream.clone());
+        assert!(bench.apply(&site).await.reloaded);
+        while_they_connect("the proxy is reloaded").await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.await.expect("no handshake failed");
+    }
 }

@@ -14,7 +14,7 @@ use super::embedded::disk::Disk;
 use super::embedded::tables::{self, Applied, Reader, WriteTables};
 use super::embedded::verify::{self, Verified};
 use super::embedded::{FILE_NAME, OpenError, lock, open_plain, prepare};
-use super::{Error, Txn, Write};
+use super::{Error, Key, KeyValue, Txn, Write};
 
 /// A store that only this process has open.
 pub struct Offline {
@@ -59,6 +59,18 @@ impl Offline {
         guarded(&self.path, || {
             let reader = self.reader()?;
             verify::verify(&reader, || true).map_err(|error| self.corrupt(error))
+        })
+    }
+
+    /// Returns the intact values whose keys begin with `prefix`.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Corrupt`] if the file cannot be used at all.
+    pub fn values(&self, prefix: &Key) -> Result<Vec<KeyValue>, OpenError> {
+        guarded(&self.path, || {
+            let page = self.reader()?.list(prefix, None, None, None).map_err(|error| self.corrupt(error))?;
+            Ok(page.items)
         })
     }
 
