@@ -1,5 +1,4 @@
-//! From HTTPRoutes of a cluster to answers, end to end: the real program on an embedded store, which publishes the Gateways of a simulated
-//! cluster.
+//! The walk of HTTPRoutes to answers, end to end: the real program on an embedded store publishes the Gateways of a simulated cluster.
 //!
 //! `cargo bench --bench source_walk` prints, for 10,000 HTTPRoutes on 20 Gateways,
 //!

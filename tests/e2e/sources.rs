@@ -336,7 +336,7 @@ fn a_cluster_is_published() {
         let patch = Patch::Merge(json!({"status": {"parents": parents}}));
         runtime.block_on(routes.patch_status("late", &PatchParams::default(), &patch)).expect("patched");
     };
-    // A controller that restarts removes its entry, which is no refusal.
+    // A controller that restarts removes its entry, which does not refuse the Route.
     report(&json!([]));
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(addresses(&late), "203.0.113.9");

@@ -536,7 +536,13 @@ mod tests {
             };
             let facts = router(&name(i), spec);
             let dns = if i % 12 == 8 { facts.dns.clone() } else { format!("s{i}.v3.example") };
-            snapshot.set_router(RouterTarget { deleting: i % 12 == 1, is_unpublished: i == 11, dns, ..facts });
+            snapshot.set_router(RouterTarget {
+                deleting: i % 12 == 1,
+                is_unpublished: i == 11,
+                is_of_source: i == 59,
+                dns,
+                ..facts
+            });
         }
         let (route, namespace) = (RouteInfo::default(), NamespaceInfo::default());
         let key = ObjectKey::namespaced("ns", "a");

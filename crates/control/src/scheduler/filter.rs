@@ -69,7 +69,7 @@ impl<'a> PlacementRequest<'a> {
 pub enum Rejection {
     /// The Router is being deleted.
     Deleting,
-    /// A source derived the Router: nothing would tell its proxies about the route.
+    /// A source derived the Router, whose proxies do not get routes from the platform.
     OfSource,
     /// `spec.state: cordoned`.
     Cordoned,

@@ -68,33 +68,20 @@ pub(super) fn frame(
             continue;
         }
         let class = classes.get(&*gateway.spec.gateway_class_name);
-        let is_wanted =
-            |name: &String| settings.gateway_controllers.is_empty() || settings.gateway_controllers.contains(name);
-        let class = class.filter(|class| class.status.is_true("Accepted") && is_wanted(&class.spec.controller_name));
-        let Some(class) = class else {
-            let message = format!(
-                "its class {:?} is not accepted, or its controller does not count",
-                gateway.spec.gateway_class_name
-            );
+        let Some(class) = class.filter(|class| counts(class, settings)) else {
+            let class = &gateway.spec.gateway_class_name;
+            let message = format!("its class {class:?} is not accepted, or its controller does not count");
             frame.note(source, Reason::ClassNotAccepted, message);
             continue;
         };
-        let own = gateway.spec.listeners.iter().filter(|listener| has_hosts(listener));
-        let mut listeners: Vec<_> = own.map(|listener| (source.clone(), listener.clone())).collect();
-        let index = frame.gateways.parents.len();
-        for set in sets.iter().filter(|set| is_set_of(set, gateway, inventory)) {
-            let of_set = Source::new(Kind::ListenerSet, &set.metadata);
-            let used = set.spec.listeners.iter().filter(|listener| has_hosts(listener) && set.status.uses(listener));
-            listeners.extend(used.map(|listener| (of_set.clone(), listener.clone())));
-            frame.gateways.by_source.insert(of_set, index);
-        }
+        let listeners = listeners(gateway, &sets, inventory);
         if listeners.is_empty() {
             // A waypoint of a mesh, for example.
-            let message = "no listener has the protocol HTTP, HTTPS, or TLS";
-            frame.gateways.by_source.retain(|_, parent| *parent != index);
-            frame.note(source, Reason::NoHost, message);
+            frame.note(source, Reason::NoHost, "no listener has the protocol HTTP, HTTPS, or TLS");
             continue;
         }
+        let index = frame.gateways.parents.len();
+        frame.gateways.by_source.extend(listeners.iter().map(|(owner, _)| (owner.clone(), index)));
         let zones = zones(gateway, &listeners, settings);
         let shards: Vec<(String, String)> =
             zones.into_iter().map(|dns| (dns.clone(), shard_name("gw", &source, &dns))).collect();
@@ -145,6 +132,28 @@ fn is_programmed(conditions: &[Condition], has_targets: bool) -> bool {
         condition.kind == "Programmed" && ["AddressNotAssigned", "AddressNotUsable"].contains(&&*condition.reason)
     };
     is_true(conditions, "Programmed") || has_targets && conditions.iter().any(lacks_address)
+}
+
+/// Returns whether the Gateways of a class count.
+fn counts(class: &GatewayClass, settings: &Settings) -> bool {
+    let controllers = &settings.gateway_controllers;
+    let is_wanted = controllers.is_empty() || controllers.contains(&class.spec.controller_name);
+    is_wanted && class.status.is_true("Accepted")
+}
+
+/// Returns the listeners of a Gateway that distinguish hosts, those of its ListenerSets included, each with the object that has it.
+fn listeners(gateway: &Gateway, sets: &[&ListenerSet], inventory: &Inventory) -> Vec<(Source, Listener)> {
+    let of = |owner: Source, listeners: Vec<&Listener>| {
+        let with_hosts = listeners.into_iter().filter(|listener| has_hosts(listener));
+        with_hosts.map(|listener| (owner.clone(), listener.clone())).collect::<Vec<_>>()
+    };
+    let own = of(Source::new(Kind::Gateway, &gateway.metadata), gateway.spec.listeners.iter().collect());
+    let sets = sets.iter().filter(|set| is_set_of(set, gateway, inventory));
+    let of_sets = sets.flat_map(|set| {
+        let used = set.spec.listeners.iter().filter(|listener| set.status.uses(listener));
+        of(Source::new(Kind::ListenerSet, &set.metadata), used.collect())
+    });
+    own.into_iter().chain(of_sets).collect()
 }
 
 /// Returns the zones of a Gateway: the bases of its wildcard listeners. Without one, its annotation or its name in the domain is the zone.
@@ -201,6 +210,13 @@ fn is_from(allowed: &AllowedRoutes, default: &str, to: &str, from: &str, invento
         }
         _ => Some(false),
     }
+}
+
+/// Returns whether a listener takes Routes of a namespace; `None`: its labels are unknown.
+fn allows(listener: &Listener, owner: &Source, namespace: &str, inventory: &Inventory) -> Option<bool> {
+    let default = AllowedRoutes::default();
+    let allowed = listener.allowed_routes.as_ref().unwrap_or(&default);
+    is_from(allowed, "Same", &owner.namespace, namespace, inventory)
 }
 
 /// Returns whether a listener distinguishes hosts, by its protocol.
@@ -268,9 +284,7 @@ pub(super) fn names(kind: Kind, route: &GatewayRoute, gateways: &Parents, invent
         }
         is_accepted |= has_accepted.is_some();
         for (owner, listener) in attached.into_iter().filter(|(_, listener)| takes(listener, kind)) {
-            let default = AllowedRoutes::default();
-            let allowed = listener.allowed_routes.as_ref().unwrap_or(&default);
-            let is_allowed = is_from(allowed, "Same", &owner.namespace, namespace, inventory);
+            let is_allowed = allows(listener, owner, namespace, inventory);
             derived.is_unknown |= is_allowed.is_none();
             if is_allowed != Some(true) {
                 continue;

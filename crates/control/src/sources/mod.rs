@@ -332,7 +332,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns whether the object is published all the same.
+    /// Returns whether an object with such a note is published.
     pub fn is_advice(self) -> bool {
         matches!(self, Reason::SeveralLabels | Reason::AnnotationIgnored)
     }

@@ -137,6 +137,13 @@ fn shards_of_gateways() {
             SAME,
             "!ClassNotAccepted",
         ),
+    ]);
+}
+
+/// Gateways in the shapes in which some controllers have them.
+#[test]
+fn unusual_gateways() {
+    check(&[
         (
             "a listener for the zone's own name",
             |gateway| {
@@ -163,6 +170,12 @@ fn shards_of_gateways() {
             SAME,
             "eu.c.example=203.0.113.8 web.eu.c.example",
         ),
+    ]);
+}
+
+#[test]
+fn zones_and_addresses_of_gateways() {
+    check(&[
         (
             "the zone is the domain of the platform",
             |gateway| gateway["spec"]["listeners"][0]["hostname"] = "*.c.example".into(),
