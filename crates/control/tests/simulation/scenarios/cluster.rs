@@ -185,8 +185,7 @@ impl Cluster {
         self.0.bell.send_modify(|rings| *rings += 1);
     }
 
-    /// Answers a request; an error: no connection.
-    pub fn answer(&self, request: &Request<Body>) -> Result<Response<Body>, Box<dyn std::error::Error + Send + Sync>> {
+    fn answer(&self, request: &Request<Body>) -> Result<Response<Body>, Box<dyn std::error::Error + Send + Sync>> {
         let state = self.0.state.lock();
         if state.is_down {
             return Err("the connection was refused".into());
