@@ -229,7 +229,12 @@ fn on_a_clusters_api_only_sources_adopt_hosts() {
     retargeted["spec"]["to"] = json!({"kind": "Service", "name": "web"});
     let mut unlabeled = of("a.test");
     unlabeled["metadata"] = json!({"name": "r"});
+    let mut annotated = plain();
+    annotated["metadata"]["annotations"] = json!({"signpost.dev/source-object": "HTTPRoute shop/other", "a": "b"});
+    let mut other = of("a.test");
+    other["metadata"]["annotations"] = annotated["metadata"]["annotations"].clone();
     let rules = with_escaped_key(policy("signpost-adopt"), "signpost.dev/source");
+    let rules = with_escaped_key(rules, "signpost.dev/source-object");
     for (what, old, new, passes) in [
         ("plain", None, plain(), true),
         ("adopted", None, of("a.test"), false),
@@ -241,6 +246,8 @@ fn on_a_clusters_api_only_sources_adopt_hosts() {
         ("a label", None, labeled(plain(), "u"), false),
         ("another label", Some(of("a.test")), labeled(of("a.test"), "v"), false),
         ("no label", Some(of("a.test")), unlabeled, false),
+        ("an annotation", None, annotated, false),
+        ("an annotation later", Some(of("a.test")), other, false),
         ("other fields", Some(of("a.test")), retargeted, true),
         ("the same", Some(of("a.test")), of("a.test"), true),
         (

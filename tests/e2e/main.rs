@@ -49,6 +49,7 @@ mod services;
 mod settings;
 mod shared_hosts;
 mod source_reports;
+mod source_shapes;
 mod sources;
 mod split;
 mod stale;

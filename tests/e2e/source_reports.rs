@@ -1,47 +1,19 @@
 //! Reports on the objects of a source cluster, as their owners see them there with kubectl: the entry in the status of an HTTPRoute, and
 //! Events on the others. The statuses have the shapes of Istio, Envoy Gateway, NGINX Gateway Fabric, and OpenShift 4.
 
-use std::sync::LazyLock;
-
-use kube::CustomResource;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use signpost_apiserver::kind::Kind;
 use signpost_testing::program::{json, ok, run};
 use signpost_testing::{DataDir, Kubectl, Ports, Server, dig, eventually};
 use tokio_util::sync::CancellationToken;
 
-use crate::sources::{CLASS, Free, GATEWAY, ROUTE, accepted, cluster_of, kubeconfig};
-
-#[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[kube(group = "operator.openshift.io", version = "v1", kind = "IngressController", namespaced, status = "Free")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
-struct IngressControllerSpec {
-    #[serde(flatten)]
-    #[schemars(skip)]
-    fields: Map<String, Value>,
-}
-
-#[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[kube(group = "route.openshift.io", version = "v1", kind = "Route", namespaced, status = "Free")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
-struct RouteSpec {
-    #[serde(flatten)]
-    #[schemars(skip)]
-    fields: Map<String, Value>,
-}
-
-static CONTROLLER: LazyLock<Kind> = LazyLock::new(Kind::of::<IngressController>);
-static OPENSHIFT_ROUTE: LazyLock<Kind> = LazyLock::new(Kind::of::<Route>);
-static SERVICE: LazyLock<Kind> =
-    LazyLock::new(|| Kind { has_status: true, ..Kind::built_in::<k8s_openapi::api::core::v1::Service>([]) });
+use crate::sources::{CLASS, CONTROLLER, GATEWAY, OPENSHIFT_ROUTE, ROUTE, SERVICE, accepted, cluster_of, kubeconfig};
 
 const ISTIO: &str = "istio.io/gateway-controller";
 const OURS: &str = "signpost.dev/dns";
 
 /// Creates an object with its status.
-fn create(kubectl: &Kubectl, object: &Value) {
+pub(super) fn create(kubectl: &Kubectl, object: &Value) {
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     kubectl.ok_with(&["create", "--validate=false", "-f", "-"], &object.to_string());
     if object["status"].is_null() {
@@ -154,7 +126,7 @@ fn entry(kubectl: &Kubectl, name: &str, controller: &str) -> Option<Value> {
 }
 
 /// Returns the status and reason of a condition of an entry.
-fn condition(entry: &Value, kind: &str) -> Option<(String, String)> {
+pub(super) fn condition(entry: &Value, kind: &str) -> Option<(String, String)> {
     let conditions = entry["conditions"].as_array()?;
     let found = conditions.iter().find(|condition| condition["type"] == kind)?;
     Some((found["status"].as_str()?.to_owned(), found["reason"].as_str()?.to_owned()))

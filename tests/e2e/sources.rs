@@ -41,36 +41,51 @@ pub(super) struct Free {
     fields: Map<String, Value>,
 }
 
-#[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[kube(group = "gateway.networking.k8s.io", version = "v1", kind = "GatewayClass", status = "Free")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
-struct GatewayClassSpec {
-    #[serde(flatten)]
-    #[schemars(skip)]
-    fields: Map<String, Value>,
+/// Makes the type of the spec of a kind that this program does not serve.
+macro_rules! foreign {
+    ($Spec:ident, $kind:literal, $group:literal $(, $scope:ident)?) => {
+        #[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+        #[kube(group = $group, version = "v1", kind = $kind, status = "Free" $(, $scope)?)]
+        #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+        struct $Spec {
+            #[serde(flatten)]
+            #[schemars(skip)]
+            fields: Map<String, Value>,
+        }
+    };
 }
 
-#[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[kube(group = "gateway.networking.k8s.io", version = "v1", kind = "Gateway", namespaced, status = "Free")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
-struct GatewaySpec {
-    #[serde(flatten)]
-    #[schemars(skip)]
-    fields: Map<String, Value>,
-}
-
-#[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[kube(group = "gateway.networking.k8s.io", version = "v1", kind = "HTTPRoute", namespaced, status = "Free")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
-struct HTTPRouteSpec {
-    #[serde(flatten)]
-    #[schemars(skip)]
-    fields: Map<String, Value>,
-}
+foreign!(GatewayClassSpec, "GatewayClass", "gateway.networking.k8s.io");
+foreign!(GatewaySpec, "Gateway", "gateway.networking.k8s.io", namespaced);
+foreign!(ListenerSetSpec, "ListenerSet", "gateway.networking.k8s.io", namespaced);
+foreign!(HTTPRouteSpec, "HTTPRoute", "gateway.networking.k8s.io", namespaced);
+foreign!(GRPCRouteSpec, "GRPCRoute", "gateway.networking.k8s.io", namespaced);
+foreign!(TLSRouteSpec, "TLSRoute", "gateway.networking.k8s.io", namespaced);
+foreign!(InfrastructureSpec, "Infrastructure", "config.openshift.io");
+foreign!(IngressControllerSpec, "IngressController", "operator.openshift.io", namespaced);
+foreign!(OpenShiftRouteSpec, "Route", "route.openshift.io", namespaced);
 
 pub(super) static CLASS: LazyLock<Kind> = LazyLock::new(Kind::of::<GatewayClass>);
 pub(super) static GATEWAY: LazyLock<Kind> = LazyLock::new(Kind::of::<Gateway>);
 pub(super) static ROUTE: LazyLock<Kind> = LazyLock::new(Kind::of::<HTTPRoute>);
+pub(super) static LISTENER_SET: LazyLock<Kind> = LazyLock::new(Kind::of::<ListenerSet>);
+pub(super) static GRPC_ROUTE: LazyLock<Kind> = LazyLock::new(Kind::of::<GRPCRoute>);
+pub(super) static TLS_ROUTE: LazyLock<Kind> = LazyLock::new(Kind::of::<TLSRoute>);
+pub(super) static INFRASTRUCTURE: LazyLock<Kind> = LazyLock::new(Kind::of::<Infrastructure>);
+pub(super) static CONTROLLER: LazyLock<Kind> = LazyLock::new(Kind::of::<IngressController>);
+pub(super) static OPENSHIFT_ROUTE: LazyLock<Kind> = LazyLock::new(Kind::of::<Route>);
+pub(super) static SERVICE: LazyLock<Kind> = LazyLock::new(built_in::<k8s_openapi::api::core::v1::Service>);
+pub(super) static INGRESS: LazyLock<Kind> = LazyLock::new(built_in::<k8s_openapi::api::networking::v1::Ingress>);
+pub(super) static INGRESS_CLASS: LazyLock<Kind> =
+    LazyLock::new(built_in::<k8s_openapi::api::networking::v1::IngressClass>);
+pub(super) static ENDPOINT_SLICE: LazyLock<Kind> =
+    LazyLock::new(built_in::<k8s_openapi::api::discovery::v1::EndpointSlice>);
+
+/// Returns a kind of Kubernetes.
+fn built_in<T: k8s_openapi::Resource + JsonSchema>() -> Kind {
+    let (has_status, namespaced) = (["Service", "Ingress"].contains(&T::KIND), T::KIND != "IngressClass");
+    Kind { has_status, namespaced, ..Kind::built_in::<T>([]) }
+}
 
 struct PlainData;
 
@@ -317,8 +332,18 @@ fn a_cluster_is_published() {
     answers("web.eu.apps.example.com", "203.0.113.9");
     answers(&late, "203.0.113.9");
     let routes = api(&cluster.client, "HTTPRoute", Some("shop"));
-    let refused = Patch::Merge(json!({"status": {"parents": []}}));
-    runtime.block_on(routes.patch_status("late", &PatchParams::default(), &refused)).expect("patched");
+    let report = |parents: &Value| {
+        let patch = Patch::Merge(json!({"status": {"parents": parents}}));
+        runtime.block_on(routes.patch_status("late", &PatchParams::default(), &patch)).expect("patched");
+    };
+    // A controller that restarts removes its entry, which does not refuse the Route.
+    report(&json!([]));
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(addresses(&late), "203.0.113.9");
+    let parent = json!({"name": "eu", "namespace": "infra"});
+    let mut refusal = accepted("Accepted");
+    refusal[0]["status"] = "False".into();
+    report(&json!([{"parentRef": parent, "controllerName": "example.com/envoy", "conditions": refusal}]));
     answers(&late, "");
     assert_eq!(alias("HTTPRoute shop/late"), None);
 

@@ -64,6 +64,7 @@ fn binding(number: u32, shard: u32) -> Arc<BindingInput> {
         shard: format!("shard{shard}.v3.example").into(),
         former_names: Box::default(),
         adopted: None,
+        custom: None,
         leads_to: None,
     })
 }

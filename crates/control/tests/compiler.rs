@@ -526,6 +526,41 @@ fn inner_shards_are_cut_out_of_the_closest_zone() {
     }
 }
 
+/// A host that the router of a source admitted, in the platform's domain and in no shard, is a CNAME to the alias of its Route.
+#[test]
+fn hosts_in_no_shard_are_in_the_parent_zone() {
+    let custom = |name: &str, second, host: &str| BindingInput {
+        custom: Some(self::name(host)),
+        ..binding("ns", name, second, &format!("ns-{name}"), "s1.v3.example")
+    };
+    let routers = vec![router("s1", 1, json!({"dns": "s1.v3.example", "addresses": [{"ip": "192.0.2.1"}]}))];
+    let bindings = vec![
+        custom("a", 1, "www.v3.example."),
+        // The older one has it.
+        custom("b", 2, "www.v3.example."),
+        custom("c", 1, "a.b.v3.example."),
+        // In another zone, at a name of the base, of a name server, and of the parent zone itself, and outside of the domain.
+        custom("d", 1, "x.s1.v3.example."),
+        custom("e", 1, "based.v3.example."),
+        custom("f", 1, "ns1.v3.example."),
+        custom("g", 1, "v3.example."),
+        custom("h", 1, "www.shop.example."),
+    ];
+    let mut settings = settings();
+    settings.base = Some(base("$TTL 9\n@ SOA . a 1 1 1 1 1\n@ NS n.example.\nbased TXT t\n"));
+    let compiled = compile(&Inputs { routers, bindings, ..Inputs::default() }, &settings);
+    let parent = lines(zone(&compiled, "v3.example."));
+    let aliases: Vec<&String> = parent.iter().filter(|line| line.contains(" CNAME ")).collect();
+    assert_eq!(
+        aliases,
+        ["a.b.v3.example. 30 CNAME ns-c.routes.v3.example.", "www.v3.example. 30 CNAME ns-a.routes.v3.example."]
+    );
+    let findings = check::check(
+        &compiled.zones.iter().find(|zone| zone.contents.apex() == &name("v3.example.")).expect("it is there").contents,
+    );
+    assert!(findings.iter().all(|finding| finding.code.severity() != Severity::Error), "{findings:?}");
+}
+
 /// A name of the outer shard that is live stays live: the API rejects such an inner shard, and here it is not served.
 #[test]
 fn an_inner_shard_waits_for_the_names_of_the_outer_one() {
@@ -640,6 +675,11 @@ fn challenges_are_served_for_names_of_their_namespace() {
                     adopted: Some(name("www.deep.s1.v3.example.")),
                     ..binding("shop", "adopted", 1, "shop-adopted", "s1.v3.example")
                 },
+                // Its router serves all names that no other Route has.
+                BindingInput {
+                    adopted: Some(name("*.s1.v3.example.")),
+                    ..binding("shop", "all", 1, "shop-all", "s1.v3.example")
+                },
             ],
             challenges: vec![("x/c".into(), challenge(namespace, 1, owner, "proof"))],
         };
@@ -704,6 +744,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let apexes =
         ["a.v3.example", "l1.a.v3.example", "x.l1.a.v3.example", "v3.example", "routes.v3.example", "far.example"];
     let hosts = ["w.l1.a.v3.example.", "w.x.l1.a.v3.example.", "w.far.example."];
+    let customs = ["w.v3.example.", "w.x.l1.a.v3.example.", "w.v2.example."];
     let router = (0..5usize, 0..3u32, 0..6usize, proptest::option::weighted(0.7, 0..4u8)).prop_map(
         move |(number, second, apex, address)| {
             let spec = |address| json!({"dns": apexes[apex], "addresses": [{"ip": format!("192.0.2.{address}")}]});
@@ -713,9 +754,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     // The platform's own zones never had a route.
     let is_shards = |apex: &str| apex != "v3.example" && apex != "routes.v3.example";
     let left = proptest::collection::vec(0..6usize, 0..4);
-    let host = proptest::option::weighted(0.3, 0..3usize);
+    let host = (proptest::option::weighted(0.3, 0..3usize), proptest::option::weighted(0.3, 0..3usize));
     let binding = (0..5usize, 0..3u32, 0..3usize, proptest::option::weighted(0.7, 0..3usize), left, host).prop_map(
-        move |(number, second, label, shard, left, host)| {
+        move |(number, second, label, shard, left, (host, custom))| {
             let one = |shard: usize| {
                 let names = left.iter().map(|left| apexes[*left]).enumerate();
                 let left: Vec<String> = names
@@ -726,7 +767,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
                 let host = host
                     .map(|host| name(hosts[host]))
                     .filter(|host| host.is_below(&name(&format!("{}.", apexes[shard]))));
-                BindingInput { adopted: host, ..moved }
+                let custom = custom.map(|custom| name(customs[custom])).filter(|_| host.is_none());
+                BindingInput { adopted: host, custom, ..moved }
             };
             Step::Binding(number, shard.map(one))
         },

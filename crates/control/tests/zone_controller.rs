@@ -77,6 +77,7 @@ fn binding(number: u8, shard: u8) -> Arc<BindingInput> {
             .collect(),
         // One has returned, and its former names point to its former shard.
         adopted: None,
+        custom: None,
         leads_to: (number == 2 && shard == 0).then(|| "r3.v3.example".into()),
     })
 }
@@ -580,6 +581,7 @@ fn a_former_name_among_very_many_is_not_the_whole_zone_anew() {
             shard: shard.into(),
             former_names: left.iter().map(|left| left.parse().expect("a name")).collect(),
             adopted: None,
+            custom: None,
             leads_to: None,
         })
     };
@@ -624,4 +626,37 @@ fn a_former_name_among_very_many_is_not_the_whole_zone_anew() {
     // The apex, the wildcard, and the records of the one label, with the wildcards below it.
     assert!(left < 10, "{left}");
     assert_eq!(zones.counters.made_anew, made_anew + 2);
+}
+
+/// The zone of a deleted Router inside another one is served until the outer zone no longer delegates it.
+#[test]
+fn an_inner_zone_goes_after_its_delegation() {
+    let router = |name: &str, dns: &str| {
+        let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+            "metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"dns": dns, "addresses": [{"ip": "192.0.2.1"}]}});
+        let object: Router = serde_json::from_value(object).expect("a Router of a test");
+        RouterInfo::new(&object, &world::Settings::of_domain("v3.example")).shard.expect("it makes a zone")
+    };
+    let mut now = Instant::now();
+    let mut zones = Zones::new(Platform::new(&settings()), settings(), now);
+    zones.put("apps", Some(router("apps", "apps.v3.example")), now);
+    zones.put("eu", Some(router("eu", "eu.apps.v3.example")), now);
+    let publisher = publisher();
+    let name = |text: &str| text.parse::<Name>().expect("a name");
+    let (outer, inner) = (name("apps.v3.example."), name("eu.apps.v3.example."));
+    now += Duration::from_secs(2);
+    publisher.publish(zones.publish_due(now, UNIX_START).changes);
+    let delegates = || {
+        let zone = publisher.db().get(&outer).expect("it is served");
+        zone.owner(&inner).iter().any(|rrset| rrset.rtype == signpost_dns::wire::RecordType::NS)
+    };
+    assert!(delegates() && publisher.db().get(&inner).is_some());
+    zones.put::<ShardView>("eu", None, now);
+    // The outer zone waits for its serial.
+    publisher.publish(zones.publish_due(now, UNIX_START).changes);
+    assert!(delegates() && publisher.db().get(&inner).is_some());
+    now += Duration::from_secs(2);
+    publisher.publish(zones.publish_due(now, UNIX_START).changes);
+    assert!(!delegates() && publisher.db().get(&inner).is_none());
 }

@@ -48,9 +48,9 @@ pub fn assign(status: &mut Value, route: &Value, spec: &RouteBindingSpec, now: T
 }
 
 /// Returns the name of a Route's host on a Router with the zone `dns`. A host in that zone that the router of a source admitted is an
-/// adopted name, for which the zone's wildcard answers. Any other host is a custom name, with the record that leads it to `alias`.
+/// adopted name, for which the zone's wildcard answers, or its records at the apex. Any other host is a custom name, with the record that leads it to `alias`.
 pub fn host_name(host: &str, is_adopted: bool, dns: &str, alias: &str) -> AssignedName {
-    let (kind, record) = match is_adopted && names::is_below(host, dns) {
+    let (kind, record) = match is_adopted && names::is_at_or_below(host, dns) {
         true => (NameKind::Adopted, None),
         false => (NameKind::Custom, Some(names::record_for_host(host, alias))),
     };

@@ -265,7 +265,7 @@ fn evaluate_now(
     domain: &str,
 ) -> RouterVerdict {
     let is_platform_name = |host: &&str| takes_names_of(host, domain) || takes_names_of(host, &router.dns);
-    let platform_host = route.host.as_deref().filter(is_platform_name);
+    let platform_host = route.host.as_deref().filter(|_| route.adopted.is_none()).filter(is_platform_name);
     let leaving = placement.router.filter(|on| *on != router.name);
     let (host_leader, followers) = (sharing.leader.as_ref(), sharing.followers.as_slice());
     let request = PlacementRequest {

@@ -86,10 +86,15 @@ impl ChallengeRecords {
         let labelled = reader.selected("RouteBinding", namespace, "spec.label", first).await?;
         let is_own = labelled.iter().any(has)
             || (label.is_none() && reader.list("RouteBinding", Some(namespace)).await?.iter().any(has));
-        if is_own {
+        // A certificate of a shard would be one of all its names.
+        let is_shard = label.is_none() && reader.get("Zone", None, host).await?.is_some();
+        if is_own && !is_shard {
             return Ok(());
         }
-        let message = format!("no Route of namespace {namespace} has this name");
+        let message = match is_shard {
+            true => format!("{host} is the zone of a Router; only the platform can prove it"),
+            false => format!("no Route of namespace {namespace} has this name"),
+        };
         Err(ApiError::invalid(
             &CHALLENGE_RECORD,
             text(&new["metadata"]["name"]),

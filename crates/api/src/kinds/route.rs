@@ -253,7 +253,7 @@ pub(super) fn is_adopted(route: &Value) -> bool {
     !route["spec"]["adopted"].is_null()
 }
 
-/// Rejects the adoption of a host, another host of an adopted Route, and the label of a source, by a user without the verb `adopt`:
+/// Rejects the adoption of a host, another host of an adopted Route, and the label and the annotation of a source, by a user without the verb `adopt`:
 /// an adopted host is exempt from the rules that protect the names of others.
 fn guard_adoption(context: &Context<'_>, old: Option<&Value>, new: &Value) -> Result<(), ApiError> {
     let before = |at: fn(&Value) -> &Value| old.map_or(&Value::Null, at);
@@ -266,6 +266,8 @@ fn guard_adoption(context: &Context<'_>, old: Option<&Value>, new: &Value) -> Re
         "spec.host".to_owned()
     } else if before(sources::label) != sources::label(new) {
         format!("metadata.labels[{SOURCE_LABEL}]")
+    } else if before(sources::object) != sources::object(new) {
+        format!("metadata.annotations[{SOURCE_OBJECT_ANNOTATION}]")
     } else {
         return Ok(());
     };

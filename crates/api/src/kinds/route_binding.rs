@@ -160,9 +160,11 @@ pub(crate) fn rules(domain: Option<&str>) -> Vec<Rule> {
             "spec",
             names(
                 Quantity::All,
-                !is("adopted") | item("n").field("name").call(Function::Lower).ends_with(Expr::from(".") + dns()),
+                !is("adopted")
+                    | item("n").field("name").call(Function::Lower).is(dns())
+                    | item("n").field("name").call(Function::Lower).ends_with(Expr::from(".") + dns()),
             ),
-            "must contain an adopted name only below dns",
+            "must contain an adopted name only at or below dns",
         )
         .about("names"),
         Rule::new(

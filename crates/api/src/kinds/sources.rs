@@ -8,11 +8,16 @@ use signpost_apiserver::cause::Cause;
 use signpost_apiserver::error::ApiError;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::registry::Operation;
-use signpost_types::v1alpha1::SOURCE_LABEL;
+use signpost_types::v1alpha1::{SOURCE_LABEL, SOURCE_OBJECT_ANNOTATION};
 
 /// Returns the value of the label of a source.
 pub(super) fn label(object: &Value) -> &Value {
     &object["metadata"]["labels"][SOURCE_LABEL]
+}
+
+/// Returns the annotation with the object of a source.
+pub(super) fn object(object: &Value) -> &Value {
+    &object["metadata"]["annotations"][SOURCE_OBJECT_ANNOTATION]
 }
 
 /// Returns the fault of a write by the platform's leader of a Router or Route, one of whose states, before and after the write, has no

@@ -2,7 +2,7 @@
 //!
 //! A digest is a number of 128 bits. A shard's digest is a hash over the records that its Router contributes, and a part for each
 //! former name. These parts, the parent zone's digest, and the alias zone's are sums modulo 2^128 of one hash for each delegation,
-//! alias, or proof for a certification authority. So one change among a million is one subtraction and one addition, and the order of changes does not matter.
+//! alias, host, or proof for a certification authority. So one change among a million is one subtraction and one addition, and the order of changes does not matter.
 //! Configuration is not part of a digest: it belongs to a name server, while the digest covers the objects that all of them watch.
 
 use std::fmt;
@@ -55,6 +55,11 @@ impl Digest {
     /// Returns the contribution of one alias to the digest of the alias zone: a label, and the zone of its target.
     pub fn of_alias(label: &str, shard: &str) -> Digest {
         Digest::of(b"alias", &[label.to_ascii_lowercase().as_bytes(), shard.to_ascii_lowercase().as_bytes()])
+    }
+
+    /// Returns the contribution of a Route's host in the parent zone: the host, and the label of the alias that it leads to.
+    pub fn of_host(host: &Name, label: &str) -> Digest {
+        Digest::of(b"host", &[host.to_lowercase().as_wire(), label.to_ascii_lowercase().as_bytes()])
     }
 
     /// Returns the contribution of a moved route's former name to the digest of the zone that it left: its label, and the shard

@@ -13,7 +13,7 @@ use super::health::{AddressInput, AddressSelection, Health, choose};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Ttl;
 use signpost_types::names;
-use signpost_types::v1alpha1::route::NameKind;
+use signpost_types::v1alpha1::route::{ADOPTED, NameKind};
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 use signpost_types::v1alpha1::router::{AddressHealthState, AddressState, InstanceState, Mode, Router, RouterStatus};
 
@@ -146,8 +146,10 @@ pub struct BindingInput {
     pub shard: Arc<str>,
     /// The zones that the Route has left, in which it has former names; `shard` is excluded.
     pub former_names: Box<[Name]>,
-    /// The Route's host in that zone, if the router of a source admitted it: the wildcard answers for it.
+    /// The Route's host below that zone, if the router of a source admitted it: the wildcard answers for it.
     pub adopted: Option<Name>,
+    /// The Route's host elsewhere, if the router of a source admitted it. Inside a domain of the platform, its parent zone has the record.
+    pub custom: Option<Name>,
     /// The zone to which these and the alias point, if that is not `shard` yet, in lower case and without a trailing dot:
     /// resolvers can still cache that the Route's current name points elsewhere, or the instances do not serve it yet.
     pub leads_to: Option<Box<str>>,
@@ -193,16 +195,19 @@ impl BindingInput {
             }
         };
         let (former_names, leads_to) = left_zones(binding, &label, &apex, &key, diagnostics);
-        let adopted = binding.spec.names.iter().find(|name| name.kind == NameKind::Adopted);
-        let adopted =
-            adopted.and_then(|name| name.name.parse::<Name>().ok()).map(|name| name.to_lowercase().into_owned());
+        let host = |kind: NameKind| {
+            let name = binding.spec.names.iter().find(|name| name.kind == kind)?;
+            Some(name.name.parse::<Name>().ok()?.to_lowercase().into_owned())
+        };
+        let custom = host(NameKind::Custom).filter(|name| binding.spec.strategy == ADOPTED && !name.is_wildcard());
         Some(BindingInput {
             key,
             created: created(metadata),
             label: label.into(),
             shard: shard.trim_end_matches('.').into(),
             former_names,
-            adopted: adopted.filter(|name| name.is_below(&apex)),
+            adopted: host(NameKind::Adopted).filter(|name| name.is_below(&apex)),
+            custom,
             leads_to,
         })
     }

@@ -13,8 +13,10 @@
 //!   closest zone.
 //!
 //! - The proofs for certification authorities below `acme.<domain>` are added ([`super::challenges`]).
+//! - A host that the router of a source has admitted, and that is in no shard, is a CNAME to the alias of its Route, unless the name has
+//!   other records.
 //!
-//! One name's records depend only on the settings and on the delegations and proofs at and above it. So adding or removing a Router changes
+//! One name's records depend only on the settings and on the delegations, hosts and proofs at and above it. So adding or removing a Router changes
 //! the name of its shard, and the records of the base and the name servers below that.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,10 +30,12 @@ use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, OwnerChange, Rrset};
 
 /// The shards and the other domains of the platform inside the domain, which are delegated from the parent, as the alias zone
-/// always is; and the proofs of custom hosts.
+/// always is; the hosts of Routes in no shard; and the proofs of custom hosts.
 #[derive(Debug, Clone, Default)]
 pub struct Delegations {
     apexes: BTreeSet<Name>,
+    /// The label of the alias that each host leads to.
+    hosts: BTreeMap<Name, Box<str>>,
     texts: TextValues,
     digest: Digest,
 }
@@ -50,6 +54,20 @@ impl Delegations {
         if self.apexes.remove(apex) {
             self.digest = self.digest.minus(Digest::of_delegation(apex));
         }
+    }
+
+    /// Sets the label of the alias that a host leads to. Returns whether it was another one.
+    pub fn set_host(&mut self, host: &Name, label: Option<&str>) -> bool {
+        let before = match label {
+            Some(label) => self.hosts.insert(host.clone(), label.into()),
+            None => self.hosts.remove(host),
+        };
+        if before.as_deref() == label {
+            return false;
+        }
+        let digest = |label: Option<&str>| label.map_or_else(Digest::default, |label| Digest::of_host(host, label));
+        self.digest = self.digest.minus(digest(before.as_deref())).plus(digest(label));
+        true
     }
 
     /// Replaces the TXT values of a name. Returns whether they were others.
@@ -95,7 +113,8 @@ pub fn zone(delegations: &Delegations, settings: &Settings, serial: u32) -> Cont
     // Whether each is delegated.
     let mut owners: BTreeMap<&Name, bool> = delegations.apexes.iter().map(|apex| (apex, true)).collect();
     owners.insert(settings.alias_apex(), true);
-    for name in own_names(settings).chain([settings.domain()]).chain(delegations.texts.owners()) {
+    let hosts = delegations.hosts.keys();
+    for name in own_names(settings).chain([settings.domain()]).chain(delegations.texts.owners()).chain(hosts) {
         owners.entry(name).or_insert(false);
     }
     // In canonical order, a name comes directly before those below it, so the last cut is the one above them.
@@ -111,14 +130,16 @@ pub fn zone(delegations: &Delegations, settings: &Settings, serial: u32) -> Cont
     contents
 }
 
-/// Returns the changes in the parent zone when the delegation of `apex` was added or removed, or its TXT values were replaced, without
-/// the SOA.
+/// Returns the changes in the parent zone when the delegation of `apex` was added or removed, or its host or its TXT values were replaced,
+/// without the SOA.
 pub fn changes(apex: &Name, delegations: &Delegations, settings: &Settings) -> Vec<OwnerChange> {
     let names = own_names(settings).chain(delegations.texts.owners());
     let mut affected: BTreeSet<&Name> = names.filter(|name| name.is_below(apex)).collect();
     affected.insert(apex);
     let below = delegations.apexes.range::<Name, _>((Excluded(apex), Unbounded));
     affected.extend(below.take_while(|name| name.is_below(apex)));
+    let hosts = delegations.hosts.range::<Name, _>((Excluded(apex), Unbounded)).map(|(host, _)| host);
+    affected.extend(hosts.take_while(|host| host.is_below(apex)));
     let change = |owner: &Name| {
         let cut = delegations.cut_of(owner, settings);
         owner_change(owner, owner_rrsets(owner, cut.as_ref(), delegations, settings, 0))
@@ -188,6 +209,10 @@ fn owner_rrsets(
     if let (None, Some(values)) = (cut, delegations.texts.of(owner)) {
         rrsets.retain(|rrset| !matches!(rrset.rtype, RecordType::TXT | RecordType::CNAME));
         rrsets.push(challenges::rrset(values));
+    }
+    if let (None, true, Some(label)) = (cut, rrsets.is_empty(), delegations.hosts.get(owner)) {
+        let alias = settings.alias_apex().prepend(label.as_bytes()).expect("Settings::new leaves room for any label");
+        rrsets.push(Rrset { rtype: RecordType::CNAME, ttl: settings.alias_ttl, rdata: vec![alias.as_wire().into()] });
     }
     rrsets
 }

@@ -50,10 +50,10 @@ pub enum Change {
         /// The digest of all former names in the shard's zone after this change.
         digest: Digest,
     },
-    /// A parent zone's delegation of a shard, or of another domain of the platform, was added or removed, or the TXT values of a name there
-    /// were replaced.
+    /// A parent zone's delegation of a shard, or of another domain of the platform, was added or removed, or the host of a Route or the TXT
+    /// values of a name there were replaced.
     Delegation {
-        /// The delegated zone, or the name with the values.
+        /// The delegated zone, the host, or the name with the values.
         apex: Name,
         /// The parent zone: the platform's domain or a former one.
         domain: Name,
@@ -119,6 +119,15 @@ impl Input for BindingInput {
         platform.refused.remove(&Object::Binding(name.into()));
         let related = platform.in_the_way_of([old.as_deref(), now.as_deref()].into_iter().flatten());
         let before = platform.shards_at(&related);
+        let customs: BTreeSet<Name> =
+            [&old, &now].into_iter().flatten().filter_map(|binding| binding.custom.clone()).collect();
+        if let Some(host) = old.as_ref().and_then(|binding| binding.custom.clone()) {
+            platform.customs.remove(&(host, name.into()));
+        }
+        if let Some((host, binding)) = now.as_ref().and_then(|binding| binding.custom.clone()).zip(now.clone()) {
+            platform.customs.insert((host, name.into()), binding);
+        }
+        customs.iter().for_each(|host| platform.place_host(host, changes));
         let host = |binding: &Option<Arc<BindingInput>>| binding.as_ref().and_then(|binding| binding.adopted.clone());
         if let Some(host) = host(&old) {
             platform.adopted.remove(&(host, name.into()));
@@ -196,6 +205,8 @@ pub struct Platform {
     labels: HashMap<Box<str>, Vec<Arc<BindingInput>>>,
     /// The bindings with an adopted host, by that and their key.
     adopted: BTreeMap<(Name, Box<str>), Arc<BindingInput>>,
+    /// The bindings with a custom host that the router of a source admitted, by that and their key.
+    customs: BTreeMap<(Name, Box<str>), Arc<BindingInput>>,
     /// The ChallengeRecords by their names, and those of each name by their ages.
     challenge_keys: HashMap<Box<str>, Arc<ChallengeInput>>,
     challenges: BTreeMap<Name, ByAge>,
@@ -253,6 +264,7 @@ impl Platform {
             bindings: HashMap::new(),
             labels: HashMap::new(),
             adopted: BTreeMap::new(),
+            customs: BTreeMap::new(),
             challenge_keys: HashMap::new(),
             challenges: BTreeMap::new(),
             alias_texts: BTreeMap::new(),
@@ -299,6 +311,8 @@ impl Platform {
         }
         let owners: Vec<Name> = self.challenges.keys().cloned().collect();
         owners.iter().for_each(|owner| self.place(owner, changes));
+        let hosts: BTreeSet<Name> = self.customs.keys().map(|(host, _)| host.clone()).collect();
+        hosts.iter().for_each(|host| self.place_host(host, changes));
     }
 
     /// Replaces or removes the object of a name, and returns the effects.
@@ -453,6 +467,10 @@ impl Platform {
         if challenge.is_of_platform() {
             return self.claims.contains_key(&subject);
         }
+        // A certificate of a shard would be one of all its names.
+        if self.claims.contains_key(&subject) {
+            return false;
+        }
         let wildcard = subject.wildcard().ok();
         let hosts = [Some(subject.clone()), wildcard].into_iter().flatten();
         let mut adopted = hosts.flat_map(|host| {
@@ -497,6 +515,24 @@ impl Platform {
         {
             let digest = domain.delegations.digest();
             changes.push(Change::Delegation { apex: owner.clone(), domain: domain.apex.clone(), digest });
+        }
+    }
+
+    /// Puts a host of Routes into the parent zone of the closest domain around it, if there is one, and reports the change. The oldest binding
+    /// has it.
+    fn place_host(&mut self, host: &Name, changes: &mut Vec<Change>) {
+        let from = (host.clone(), Box::default());
+        let bindings = self.customs.range(from..).take_while(|((name, _), _)| name == host).map(|(_, binding)| binding);
+        let oldest = bindings.min_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key))).cloned();
+        let around = self.domains.iter().map(|domain| &domain.apex).filter(|apex| host.is_below(apex));
+        let closest = around.max_by_key(|apex| apex.label_count()).cloned();
+        for domain in &mut self.domains {
+            let label =
+                oldest.as_ref().map(|binding| &*binding.label).filter(|_| closest.as_ref() == Some(&domain.apex));
+            if domain.delegations.set_host(host, label) {
+                let digest = domain.delegations.digest();
+                changes.push(Change::Delegation { apex: host.clone(), domain: domain.apex.clone(), digest });
+            }
         }
     }
 

@@ -116,12 +116,23 @@ impl ShardView {
         }
     }
 
+    /// Returns the same view with other cuts.
+    pub fn with_cuts(&self, cuts: BTreeSet<Name>, settings: &Settings) -> ShardView {
+        ShardView::with(self.router.clone(), cuts, self.texts.clone(), settings)
+    }
+
     /// Returns the wildcard and the further records.
     pub fn contents(&self) -> Contents {
         match &self.contents {
             Some(contents) => (**contents).clone(),
             None => compile(&self.router, &self.cuts, &mut Vec::new()),
         }
+    }
+
+    /// Returns whether the apex has addresses, by the Router's records.
+    pub fn has_apex(&self) -> bool {
+        let is_address = |rrset: &Rrset| matches!(rrset.rtype, RecordType::A | RecordType::AAAA);
+        self.contents.as_ref().is_some_and(|contents| contents.owner(&self.router.apex).iter().any(is_address))
     }
 
     /// Returns the apexes of the shards directly inside this one.

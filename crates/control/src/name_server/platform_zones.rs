@@ -318,10 +318,6 @@ impl Zones {
                         None => jobs.push((apex, published.serial)),
                     }
                 }
-            } else if self.gone.remove(&apex) {
-                self.forget(&apex, unix_now, &mut output);
-                self.counters.removed += 1;
-                output.changes.push(ZoneChange::of(&apex, Origin::Objects, What::Withdraw));
             }
         }
         let (settings, shards) = (&self.settings, &self.shards);
@@ -330,7 +326,28 @@ impl Zones {
             self.counters.made_anew += 1;
             self.publish_whole(apex, built, &mut output);
         }
+        self.withdraw(unix_now, &mut output);
         output
+    }
+
+    /// Withdraws the deleted zones, except for those that the published version of the zone around them still delegates: it would refer to
+    /// this server, which would not have the zone.
+    fn withdraw(&mut self, unix_now: u64, output: &mut Output) {
+        let is_due = |apex: &&Name| !self.shards.contains_key(*apex) && !self.is_delegated(apex);
+        let due: Vec<Name> = self.gone.iter().filter(is_due).cloned().collect();
+        for apex in due {
+            self.gone.remove(&apex);
+            self.forget(&apex, unix_now, output);
+            self.counters.removed += 1;
+            output.changes.push(ZoneChange::of(&apex, Origin::Objects, What::Withdraw));
+        }
+    }
+
+    /// Returns whether the shard around a deleted zone has changes that are not published, such as the end of the delegation.
+    fn is_delegated(&self, apex: &Name) -> bool {
+        let mut above = std::iter::successors(apex.parent(), Name::parent);
+        let around = above.find_map(|above| self.shards.get(&above));
+        around.is_some_and(|shard| shard.is_published && shard.timeline.is_behind())
     }
 
     fn publish_whole(&mut self, apex: &Name, built: Built, output: &mut Output) {

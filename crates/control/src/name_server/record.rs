@@ -21,7 +21,7 @@ use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_types::v1alpha1::router::Mode;
 
 /// The format of the entries, and of the journal that contains them.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The size above which a zone is not stored compiled, and is rebuilt at the start: it would be rewritten whole with each change.
 const STORED_OCTETS_MAX: usize = 64 << 10;
@@ -101,6 +101,9 @@ struct BindingValue<'a> {
     /// In the wire format.
     #[serde(borrow)]
     adopted: Option<&'a [u8]>,
+    /// In the wire format.
+    #[serde(borrow)]
+    custom: Option<&'a [u8]>,
 }
 
 /// The value of a ChallengeRecord. Its name is in the wire format.
@@ -160,6 +163,7 @@ pub fn binding(name: &str, binding: Option<&BindingInput>) -> JournalEntry {
             former_names: binding.former_names.iter().map(Name::as_wire).collect(),
             leads_to: binding.leads_to.as_deref(),
             adopted: binding.adopted.as_ref().map(Name::as_wire),
+            custom: binding.custom.as_ref().map(Name::as_wire),
         })
     });
     (encode(&Key::Binding(name)), value)
@@ -256,6 +260,8 @@ fn read_router(name: &str, value: &[u8]) -> Option<RouterInput> {
 
 fn read_binding(name: &str, value: &[u8]) -> Option<BindingInput> {
     let value: BindingValue<'_> = decode(value)?;
+    // The outer `None`: the octets are not a name.
+    let host = |wire: Option<&[u8]>| wire.map_or(Some(None), |wire| Name::from_wire(wire).ok().map(Some));
     Some(BindingInput {
         key: name.into(),
         created: value.created,
@@ -263,10 +269,8 @@ fn read_binding(name: &str, value: &[u8]) -> Option<BindingInput> {
         shard: value.shard.into(),
         former_names: value.former_names.into_iter().map(|zone| Name::from_wire(zone).ok()).collect::<Option<_>>()?,
         leads_to: value.leads_to.map(Into::into),
-        adopted: match value.adopted {
-            Some(name) => Some(Name::from_wire(name).ok()?),
-            None => None,
-        },
+        adopted: host(value.adopted)?,
+        custom: host(value.custom)?,
     })
 }
 
@@ -339,12 +343,14 @@ pub(super) mod tests {
 
     fn bindings() -> impl Strategy<Value = Vec<BindingInput>> {
         let text = || "[a-z.]{0,20}";
-        let adopted = proptest::option::of(dns_name());
-        let binding = (any::<i64>(), text(), text(), vec(dns_name(), 0..3), proptest::option::of(text()), adopted);
+        let host = || proptest::option::of(dns_name());
+        let hosts = (host(), host());
+        let binding = (any::<i64>(), text(), text(), vec(dns_name(), 0..3), proptest::option::of(text()), hosts);
         btree_map("[a-z]{1,9}/[a-z]{1,9}", binding, 0..4).prop_map(|bindings| {
-            let binding = |(key, (created, label, shard, former_names, leads_to, adopted)): (String, _)| {
+            let binding = |(key, (created, label, shard, former_names, leads_to, hosts)): (String, _)| {
                 let (label, shard, former_names, leads_to): (String, String, Vec<Name>, Option<String>) =
                     (label, shard, former_names, leads_to);
+                let (adopted, custom) = hosts;
                 BindingInput {
                     key: key.into(),
                     created,
@@ -353,6 +359,7 @@ pub(super) mod tests {
                     former_names: former_names.into(),
                     leads_to: leads_to.map(Into::into),
                     adopted,
+                    custom,
                 }
             };
             bindings.into_iter().map(binding).collect()
@@ -482,6 +489,7 @@ pub(super) mod tests {
             shard: "shard1.v3.example".into(),
             former_names: Box::from([name("shard0.v3.example."), name("old.example.")]),
             adopted: None,
+            custom: Some(name("www.v3.example.")),
             leads_to: Some("shard0.v3.example".into()),
         };
         let published =
@@ -517,7 +525,7 @@ pub(super) mod tests {
     fn the_format_is_the_one_of_its_version() {
         let octets: Vec<u8> = entries(&sample()).into_iter().flat_map(|(key, value)| [key, value].concat()).collect();
         let sum = octets.iter().fold(0u64, |sum, octet| sum.wrapping_mul(0x100_0000_01b3) ^ u64::from(*octet));
-        assert_eq!((VERSION, octets.len(), sum), (3, 331, 3_912_497_181_659_080_540));
+        assert_eq!((VERSION, octets.len(), sum), (4, 0, 0));
     }
 
     #[test]

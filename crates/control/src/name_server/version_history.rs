@@ -125,6 +125,11 @@ impl<S> VersionHistory<S> {
         self.published.as_ref()
     }
 
+    /// Returns whether the published version is not the current state.
+    pub fn is_behind(&self) -> bool {
+        self.published.is_none_or(|published| published.digest != self.digest())
+    }
+
     /// Marks the version from before a restart as served.
     pub fn set_served(&mut self) {
         self.served = true;

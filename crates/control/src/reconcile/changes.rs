@@ -220,6 +220,7 @@ impl Reconciler {
         let (applied, gone) = change.into_parts();
         // The Routers whose routes are checked: their selectors changed, or they were deleted or added.
         let mut changed: HashSet<String> = gone.into_iter().map(|(key, _)| key.name).collect();
+        let mut zones_differ = !changed.is_empty();
         changed.iter().for_each(|router| self.queue.add(Key::Router(router.clone()), Instant::now()));
         let index = &self.planner.index;
         let routes_left = |router: &str| index.former_names_on(router).map(|(.., route)| route.clone());
@@ -239,9 +240,16 @@ impl Reconciler {
             }
             // The zone of a deleted Router may have returned with another Router's name.
             if before.as_ref().is_none_or(|before| before.zone() != now.zone()) {
+                zones_differ = true;
                 let in_zone = index.former_names.iter().filter(|(_, zone, ..)| now.has_zone(zone));
                 left.extend(in_zone.map(|(.., route)| route.clone()));
             }
+        }
+        if zones_differ {
+            // Their records can be in the zone of another one.
+            let all = self.planner.objects.routers.all();
+            let with_records = all.into_iter().filter(|(_, router)| !router.object.spec.records.is_empty());
+            routers.extend(with_records.map(|(key, _)| key.name));
         }
         routers.into_iter().for_each(|router| self.soon(Key::Router(router)));
         left.into_iter().for_each(|key| self.soon(Key::Route(key)));

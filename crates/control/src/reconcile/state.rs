@@ -22,6 +22,7 @@ use crate::world::observations::{Observations, RouterFindings};
 use crate::world::owners::Owners;
 use crate::world::parents::FormerDomains;
 use crate::world::{BindingInfo, ClaimInfo, RouteInfo, RouterInfo, later};
+use signpost_dns::wire::Name;
 use signpost_types::instance::AGENT_NAMESPACE;
 use signpost_types::instance::InstanceReport;
 use signpost_types::names::{host_claim_name, is_at_or_below, is_below, label_claim_name, wildcards_above};
@@ -341,7 +342,20 @@ impl Planner {
             former_domain: view.as_ref().and_then(|view| self.former_domains.above(view.zone()?)),
             is_former_name_blocked: self.is_former_name_blocked(router),
             is_inner: view.as_ref().is_some_and(|view| self.is_inner(view)),
+            inner_zones: view.as_ref().map(|view| self.inner_zones(view)).unwrap_or_default(),
         }
+    }
+
+    /// Returns the zones of other Routers inside that of a Router with records.
+    fn inner_zones(&self, router: &RouterInfo) -> BTreeSet<Name> {
+        // Nearly no Router has any.
+        let shard = router.shard.as_ref().filter(|_| !router.object.spec.records.is_empty());
+        let Some(shard) = shard else { return BTreeSet::new() };
+        let routers = self.objects.routers.all();
+        let zones = routers.iter().filter_map(|(_, other)| Some(other.shard.as_ref()?.apex.clone()));
+        let inside: BTreeSet<Name> = zones.filter(|zone| zone.is_below(&shard.apex)).collect();
+        // Cuts are not inside one another.
+        inside.iter().filter(|zone| !inside.iter().any(|other| zone.is_below(other))).cloned().collect()
     }
 
     /// Returns whether the Router's zone is outside of the platform's domain and inside that of another one, which delegates it.

@@ -6,7 +6,7 @@ use super::snapshot::Snapshot;
 use super::strategy::{Candidate, Pick, RouteName, Strategy, pick};
 use super::webhook;
 use super::webhook::message::Answer;
-use signpost_types::names::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_at_or_below};
+use signpost_types::names::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, acme_zone, alias_zone, is_at_or_below, is_below};
 use signpost_types::v1alpha1::route::{ADOPTED, Adopted, MOVE, MOVE_ANNOTATION};
 use signpost_types::v1alpha1::route_binding::Explanation;
 
@@ -85,13 +85,16 @@ pub fn decide_adopted(
             );
             return unfit("HostInOtherZone", message);
         }
-        (Some(_), _) if host.eq_ignore_ascii_case(&router.dns) => {
+        (Some(_), _) if host.eq_ignore_ascii_case(&router.dns) && !router.has_apex => {
             let message =
                 format!("{host} is the apex of the zone of Router {name}; only names below it have addresses");
             return unfit("HostAtApex", message);
         }
-        (None, Some(domain)) => {
-            let message = format!("{host} is below {domain}, the platform's domain, and in the zone of no Router");
+        (None, Some(domain)) if !has_place(host, domain) => {
+            let message = format!(
+                "{host} is in {domain}, the platform's domain, and in the zone of no Router; only names without an asterisk, \
+                 below {domain}, which the platform does not use itself, get records there"
+            );
             return unfit("HostInPlatformDomain", message);
         }
         _ => {}
@@ -112,6 +115,12 @@ pub fn decide_adopted(
         strategy: ADOPTED,
         explanation: explain::adopted(request, &verdict, &format!("adopted: {by} admitted {host} on {name}")),
     })
+}
+
+/// Returns whether the parent zone of a domain can have a record for a host in it.
+fn has_place(host: &str, domain: &str) -> bool {
+    let is_of_platform = [alias_zone(domain), acme_zone(domain)].iter().any(|zone| is_at_or_below(host, zone));
+    is_below(host, domain) && !host.starts_with(['*', '_']) && !is_of_platform
 }
 
 /// Returns the reason why a route whose Router drains stays there.
@@ -345,6 +354,7 @@ mod tests {
         snapshot.set_router(router("apps", closed));
         snapshot.set_router(router("eu", json!({"dns": "eu.apps.v3.example"})));
         snapshot.set_router(RouterTarget { deleting: true, ..router("going", json!({"dns": "going.example"})) });
+        snapshot.set_router(RouterTarget { has_apex: true, ..router("own", json!({"dns": "own.v3.example"})) });
         let namespace = NamespaceInfo { quota: Quota::AtMost(0), ..NamespaceInfo::default() };
         let key = ObjectKey::namespaced("ns", "a");
         for (host, to, found) in [
@@ -358,7 +368,14 @@ mod tests {
             ("web.eu.apps.v3.example", "apps", Err("HostInOtherZone")),
             ("eu.apps.v3.example", "eu", Err("HostAtApex")),
             ("eu.apps.v3.example", "apps", Err("HostInOtherZone")),
-            ("web.us.v3.example", "apps", Err("HostInPlatformDomain")),
+            ("own.v3.example", "own", Ok("own.v3.example")),
+            // The parent zone has a record for it.
+            ("web.us.v3.example", "apps", Ok("apps.v3.example")),
+            ("*.us.v3.example", "apps", Err("HostInPlatformDomain")),
+            ("v3.example", "apps", Err("HostInPlatformDomain")),
+            ("a.routes.v3.example", "apps", Err("HostInPlatformDomain")),
+            ("a.acme.v3.example", "apps", Err("HostInPlatformDomain")),
+            ("_dns.v3.example", "apps", Err("HostInPlatformDomain")),
             ("web.apps.v3.example", "gone", Err("RouterNotFound")),
             ("web.going.example", "going", Err("Deleting")),
         ] {
@@ -519,7 +536,13 @@ mod tests {
             };
             let facts = router(&name(i), spec);
             let dns = if i % 12 == 8 { facts.dns.clone() } else { format!("s{i}.v3.example") };
-            snapshot.set_router(RouterTarget { deleting: i % 12 == 1, is_unpublished: i == 11, dns, ..facts });
+            snapshot.set_router(RouterTarget {
+                deleting: i % 12 == 1,
+                is_unpublished: i == 11,
+                is_of_source: i == 59,
+                dns,
+                ..facts
+            });
         }
         let (route, namespace) = (RouteInfo::default(), NamespaceInfo::default());
         let key = ObjectKey::namespaced("ns", "a");

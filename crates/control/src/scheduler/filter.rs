@@ -69,6 +69,8 @@ impl<'a> PlacementRequest<'a> {
 pub enum Rejection {
     /// The Router is being deleted.
     Deleting,
+    /// A source derived the Router, whose proxies do not get routes from the platform.
+    OfSource,
     /// `spec.state: cordoned`.
     Cordoned,
     /// `spec.state: draining`.
@@ -101,8 +103,9 @@ pub enum Rejection {
 
 impl Rejection {
     /// All reasons.
-    pub const ALL: [Rejection; 15] = [
+    pub const ALL: [Rejection; 16] = [
         Rejection::Deleting,
+        Rejection::OfSource,
         Rejection::Cordoned,
         Rejection::Draining,
         Rejection::InvalidSelector,
@@ -133,6 +136,9 @@ impl Rejection {
     fn texts(self) -> (&'static str, &'static str) {
         match self {
             Rejection::Deleting => ("Deleting", "is being deleted"),
+            Rejection::OfSource => {
+                ("OfSource", "is that of a source, such as a Gateway, and takes only hosts that its own router admits")
+            }
             Rejection::Cordoned => ("Cordoned", "is cordoned"),
             Rejection::Draining => ("Draining", "is draining"),
             Rejection::InvalidSelector => ("InvalidSelector", "has an invalid selector"),
@@ -299,6 +305,7 @@ pub fn evaluate(
 ) -> Result<(), Rejection> {
     let refuse = |refused: bool, rejection: Rejection| if refused { Err(rejection) } else { Ok(()) };
     refuse(router.deleting, Rejection::Deleting)?;
+    refuse(router.is_of_source && request.route.adopted.is_none(), Rejection::OfSource)?;
     refuse(router.state == RouterState::Cordoned, Rejection::Cordoned)?;
     refuse(router.state == RouterState::Draining, Rejection::Draining)?;
     refuse(router.route_selector.is_err() || router.namespace_selector.is_err(), Rejection::InvalidSelector)?;
@@ -468,6 +475,9 @@ pub(super) mod tests {
             let request = PlacementRequest { leaving, ..PlacementRequest::new(&key, &route, &namespace) };
             assert_eq!(evaluate(&request, &unpublished, &Shard::default(), None), verdict, "{leaving:?}");
         }
+        let of_source = RouterTarget { is_of_source: true, ..router("shard1", serde_json::Value::Null) };
+        let request = PlacementRequest::new(&key, &route, &namespace);
+        assert_eq!(evaluate(&request, &of_source, &Shard::default(), None), Err(Rejection::OfSource));
         // Routes with one host are on the Router of the first one, and only move where all of them can be.
         let leader = HostLeader { name: "first".to_owned(), router: "shard2".to_owned() };
         let request =

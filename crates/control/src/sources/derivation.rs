@@ -15,13 +15,18 @@ use std::sync::Arc;
 
 use super::conflicts::{decided_by, order};
 use super::inventory::{Inventory, Kind, Objects, Resource, selects};
-use super::targets::is_others;
+use super::targets::{ignored, is_others};
 use super::{
     Derived, Family, Found, Frame, Mode, Name, Note, Platform, Reason, Resolved, Settings, Shard, Source, gateway,
     ingress, openshift, service, status,
 };
 use crate::client::reflector::ObjectKey;
 use signpost_types::names::{check_zone, is_at_or_below};
+
+/// Returns whether a host is more than one label below a zone, so that the wildcard of the zone covers it in DNS, but not in a certificate.
+fn is_deep(host: &str, dns: &str) -> bool {
+    host.strip_suffix(dns).and_then(|above| above.strip_suffix('.')).is_some_and(|above| above.contains('.'))
+}
 
 /// The kinds whose objects have names.
 const NAMED: [Kind; 6] = [Kind::HTTPRoute, Kind::GRPCRoute, Kind::TLSRoute, Kind::Route, Kind::Ingress, Kind::Service];
@@ -32,6 +37,7 @@ struct Settled {
     hosts: Vec<String>,
     notes: Vec<Arc<Note>>,
     is_unknown: bool,
+    pending: BTreeSet<String>,
     marked: Option<Option<i64>>,
 }
 
@@ -212,6 +218,12 @@ impl Derivation {
             && !self.found.get(source).is_some_and(|found| found.is_unknown)
     }
 
+    /// Returns whether the router of a source reports nothing about the name with this Route, which it may still serve.
+    pub fn is_pending(&self, source: &Source, route: &ObjectKey) -> bool {
+        let found = self.found.get(source).filter(|_| source.namespace == route.namespace());
+        found.is_some_and(|found| found.pending.contains(&route.name))
+    }
+
     /// Returns the result.
     pub fn derived(&self) -> Derived {
         let mut notes = self.shard_notes.clone();
@@ -274,7 +286,7 @@ impl Derivation {
             ingress::frame(&self.inventory, &self.settings, &cluster_ips, &mut frame);
         }
         if self.settings.mode(Family::Service) != Mode::Off {
-            service::frame(&self.inventory, &self.settings, &cluster_ips, &mut frame);
+            service::frame(&self.inventory, &self.settings, &self.platform, &cluster_ips, &mut frame);
         }
         changes.is_any |= frame.notes != self.frame.notes;
         let before = std::mem::replace(&mut self.frame, frame);
@@ -330,13 +342,18 @@ impl Derivation {
             let note = Note { source: Source::named(kind, key), reason: Reason::OtherController, message };
             return Some(Found { notes: vec![note], ..Found::default() });
         }
-        match &**object {
-            Resource::GatewayRoute(route) => Some(gateway::names(kind, route, &self.frame.gateways, &self.inventory)),
-            Resource::OpenShiftRoute(route) => Some(openshift::names(route, &self.frame.controllers)),
-            Resource::Ingress(ingress) => Some(ingress::names(ingress, &self.frame.classes, &self.settings)),
-            Resource::Service(service) => service::names(service, &self.settings),
-            _ => None,
+        let mut found = match &**object {
+            Resource::GatewayRoute(route) => gateway::names(kind, route, &self.frame.gateways, &self.inventory),
+            Resource::OpenShiftRoute(route) => openshift::names(route, &self.frame.controllers),
+            Resource::Ingress(ingress) => ingress::names(ingress, &self.frame.classes, &self.settings),
+            Resource::Service(service) => service::names(service, &self.settings)?,
+            _ => return None,
+        };
+        if let Some(message) = ignored(kind, object.meta(), &self.settings).filter(|_| !found.names.is_empty()) {
+            let source = Source::named(kind, key);
+            found.notes.push(Note { source, reason: Reason::AnnotationIgnored, message });
         }
+        Some(found)
     }
 
     /// Settles the shards: those outside the domains, and all but the first of each zone, are left out.
@@ -356,6 +373,12 @@ impl Derivation {
                 || self.settings.domains.iter().any(|domain| is_at_or_below(&shard.dns, domain));
             if let Err(error) = check_zone(&shard.dns) {
                 note(shard, Reason::Invalid, format!("{} is not a zone: it {error}", shard.dns));
+            } else if shard.dns == *domain && !is_inside {
+                let message = format!(
+                    "{domain} is the domain of the platform itself, whose names are shards; to publish it as the zone of a shard, \
+                     choose another domain, and add {domain} to sources.domains"
+                );
+                note(shard, Reason::OutsideDomain, message);
             } else if !is_inside {
                 let message = format!(
                     "{} is not in the domain {domain}; to publish it as a zone of its own, add it, or a domain above it, to \
@@ -439,7 +462,15 @@ impl Derivation {
                 host.claims.retain(|claim| claim.source != source);
             }
         }
-        let mut settled = Settled { is_unknown: found.is_unknown, marked: found.marked, ..Settled::default() };
+        // Their written Routes can go now.
+        let refused = before.pending.difference(&found.pending);
+        changes.routes.extend(refused.map(|route| ObjectKey::namespaced(&source.namespace, route)));
+        let mut settled = Settled {
+            is_unknown: found.is_unknown,
+            pending: found.pending,
+            marked: found.marked,
+            ..Settled::default()
+        };
         for name in found.names {
             settled.hosts.push(name.host.clone());
             hosts.insert(name.host.clone());
@@ -448,7 +479,10 @@ impl Derivation {
         settled.notes = found.notes.into_iter().map(Arc::new).collect();
         changes.is_any |=
             settled.notes != before.notes || settled.is_unknown != before.is_unknown || settled.marked != before.marked;
-        let is_empty = settled.hosts.is_empty() && settled.notes.is_empty() && settled.marked.is_none();
+        let is_empty = settled.hosts.is_empty()
+            && settled.notes.is_empty()
+            && settled.pending.is_empty()
+            && settled.marked.is_none();
         if !is_empty || settled.is_unknown {
             self.found.insert(source, settled);
         }
@@ -468,8 +502,22 @@ impl Derivation {
             // The shard has a note.
             let Some(shard) = self.shards.get(&name.shard) else { continue };
             if let Some((dns, owner)) = self.zone_of(host, name.mode).filter(|(_, owner)| *owner != shard.name) {
-                note(name, Reason::Taken, format!("{host} is in {dns}, the zone of the Router {owner}"));
+                let is_there = |other: &&Arc<Name>| other.source == name.source && other.shard == owner;
+                if entry.claims.iter().any(|other| is_there(&other)) {
+                    let message =
+                        format!("{host} is on {owner} and {}; it resolves to {owner}, in whose zone it is", name.shard);
+                    note(name, Reason::SeveralParents, message);
+                } else {
+                    note(name, Reason::Taken, format!("{host} is in {dns}, the zone of the Router {owner}"));
+                }
                 continue;
+            }
+            if is_deep(host, &shard.dns) {
+                let message = format!(
+                    "a certificate of *.{} is not one of {host}, which is more than one label below",
+                    shard.dns
+                );
+                note(name, Reason::SeveralLabels, message);
             }
             match &first {
                 None => first = Some(Arc::new(Name { in_zone: is_at_or_below(host, &shard.dns), ..(**name).clone() })),

@@ -3,16 +3,19 @@
 //! A Route is attached if both sides agree: its `parentRefs`, and `allowedRoutes` of the listener. Its router must have accepted it. The
 //! effective host is the intersection of the host of the listener and that of the Route: the more specific of two that cover each other.
 //!
+//! A router that reports nothing has not refused: controllers that restart, and those that replace the status of others, remove entries. So
+//! a name without an entry is not derived, but a written one stays.
+//!
 //! A wildcard covers names at any depth below its base, and not the base itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::inventory::{
-    AllowedKind, AllowedRoutes, GATEWAY_GROUP as GROUP, Gateway, GatewayClass, GatewayRoute, Inventory, Kind, Listener,
-    ListenerSet, Meta, ParentRef, ParentStatus, is_true, selects,
+    AllowedKind, AllowedRoutes, Condition, GATEWAY_GROUP as GROUP, Gateway, GatewayClass, GatewayRoute, Inventory,
+    Kind, Listener, ListenerSet, Meta, ParentRef, ParentStatus, is_true, selects,
 };
-use super::targets::{annotated, is_others, usable};
+use super::targets::{annotated, ignored, is_others, usable};
 use super::{
     Family, Found, Frame, Name, Note, Origin, Platform, Reason, Settings, Shard, Source, host, route_name, shard_name,
 };
@@ -65,47 +68,49 @@ pub(super) fn frame(
             continue;
         }
         let class = classes.get(&*gateway.spec.gateway_class_name);
-        let is_wanted =
-            |name: &String| settings.gateway_controllers.is_empty() || settings.gateway_controllers.contains(name);
-        let class = class.filter(|class| class.status.is_true("Accepted") && is_wanted(&class.spec.controller_name));
-        let Some(class) = class else {
-            let message = format!(
-                "its class {:?} is not accepted, or its controller does not count",
-                gateway.spec.gateway_class_name
-            );
+        let Some(class) = class.filter(|class| counts(class, settings)) else {
+            let class = &gateway.spec.gateway_class_name;
+            let message = format!("its class {class:?} is not accepted, or its controller does not count");
             frame.note(source, Reason::ClassNotAccepted, message);
             continue;
         };
-        let mut listeners: Vec<_> =
-            gateway.spec.listeners.iter().map(|listener| (source.clone(), listener.clone())).collect();
-        let index = frame.gateways.parents.len();
-        for set in sets.iter().filter(|set| is_set_of(set, gateway, inventory)) {
-            let of_set = Source::new(Kind::ListenerSet, &set.metadata);
-            let used = set.spec.listeners.iter().filter(|listener| set.status.uses(listener));
-            listeners.extend(used.map(|listener| (of_set.clone(), listener.clone())));
-            frame.gateways.by_source.insert(of_set, index);
+        let listeners = listeners(gateway, &sets, inventory);
+        if listeners.is_empty() {
+            // A waypoint of a mesh, for example.
+            frame.note(source, Reason::NoHost, "no listener has the protocol HTTP, HTTPS, or TLS");
+            continue;
         }
+        let index = frame.gateways.parents.len();
+        frame.gateways.by_source.extend(listeners.iter().map(|(owner, _)| (owner.clone(), index)));
         let zones = zones(gateway, &listeners, settings);
         let shards: Vec<(String, String)> =
             zones.into_iter().map(|dns| (dns.clone(), shard_name("gw", &source, &dns))).collect();
         let mut parent = Parent { controller: class.spec.controller_name.clone(), listeners, shards };
         // As in Istio: a Gateway that was programmed once stays in use until it is deleted.
         let was_programmed = parent.shards.iter().any(|(_, name)| platform.written.contains_key(name));
-        if !is_true(&gateway.status.conditions, "Programmed") {
+        let targets = annotated(&gateway.metadata.annotations, settings);
+        let is_programmed = is_programmed(&gateway.status.conditions, targets.is_some());
+        if !is_programmed {
             let state = if was_programmed { "; its shard is kept, because it was" } else { "" };
             let message = format!("the condition Programmed of the Gateway is not True{state}");
             frame.note(source.clone(), Reason::NotProgrammed, message);
         }
-        if was_programmed || is_true(&gateway.status.conditions, "Programmed") {
-            let targets = annotated(&gateway.metadata.annotations, settings)
+        if was_programmed || is_programmed {
+            if let Some(message) = ignored(Kind::Gateway, &gateway.metadata, settings) {
+                frame.note(source.clone(), Reason::AnnotationIgnored, message);
+            }
+            let targets = targets
                 .unwrap_or_else(|| gateway.status.addresses.iter().map(|address| address.value.clone()).collect());
             let targets = usable(&source, targets, cluster_ips, settings, frame);
+            let hosts: BTreeSet<String> =
+                parent.listeners.iter().filter_map(|(_, listener)| host(listener.hostname.as_deref()?)).collect();
             frame.shards.extend(parent.shards.iter().map(|(dns, name)| Shard {
                 name: name.clone(),
                 dns: dns.clone(),
                 addresses: targets.addresses.clone(),
                 host_names: targets.host_names.clone(),
-                has_apex: false,
+                // A listener for the name itself.
+                has_apex: hosts.contains(dns),
                 ttl: None,
                 route_selector: None,
                 namespace_selector: None,
@@ -119,6 +124,36 @@ pub(super) fn frame(
         frame.gateways.by_source.insert(source, index);
         frame.gateways.parents.push(parent);
     }
+}
+
+/// Returns whether the controller has set a Gateway up. If its operator names the addresses, the controller need not know any.
+fn is_programmed(conditions: &[Condition], has_targets: bool) -> bool {
+    let lacks_address = |condition: &Condition| {
+        condition.kind == "Programmed" && ["AddressNotAssigned", "AddressNotUsable"].contains(&&*condition.reason)
+    };
+    is_true(conditions, "Programmed") || has_targets && conditions.iter().any(lacks_address)
+}
+
+/// Returns whether the Gateways of a class count.
+fn counts(class: &GatewayClass, settings: &Settings) -> bool {
+    let controllers = &settings.gateway_controllers;
+    let is_wanted = controllers.is_empty() || controllers.contains(&class.spec.controller_name);
+    is_wanted && class.status.is_true("Accepted")
+}
+
+/// Returns the listeners of a Gateway that distinguish hosts, those of its ListenerSets included, each with the object that has it.
+fn listeners(gateway: &Gateway, sets: &[&ListenerSet], inventory: &Inventory) -> Vec<(Source, Listener)> {
+    let of = |owner: Source, listeners: Vec<&Listener>| {
+        let with_hosts = listeners.into_iter().filter(|listener| has_hosts(listener));
+        with_hosts.map(|listener| (owner.clone(), listener.clone())).collect::<Vec<_>>()
+    };
+    let own = of(Source::new(Kind::Gateway, &gateway.metadata), gateway.spec.listeners.iter().collect());
+    let sets = sets.iter().filter(|set| is_set_of(set, gateway, inventory));
+    let of_sets = sets.flat_map(|set| {
+        let used = set.spec.listeners.iter().filter(|listener| set.status.uses(listener));
+        of(Source::new(Kind::ListenerSet, &set.metadata), used.collect())
+    });
+    own.into_iter().chain(of_sets).collect()
 }
 
 /// Returns the zones of a Gateway: the bases of its wildcard listeners. Without one, its annotation or its name in the domain is the zone.
@@ -177,26 +212,39 @@ fn is_from(allowed: &AllowedRoutes, default: &str, to: &str, from: &str, invento
     }
 }
 
+/// Returns whether a listener takes Routes of a namespace; `None`: its labels are unknown.
+fn allows(listener: &Listener, owner: &Source, namespace: &str, inventory: &Inventory) -> Option<bool> {
+    let default = AllowedRoutes::default();
+    let allowed = listener.allowed_routes.as_ref().unwrap_or(&default);
+    is_from(allowed, "Same", &owner.namespace, namespace, inventory)
+}
+
+/// Returns whether a listener distinguishes hosts, by its protocol.
+fn has_hosts(listener: &Listener) -> bool {
+    ["HTTP", "HTTPS", "TLS"].contains(&listener.protocol.as_str())
+}
+
 /// Returns whether a listener takes Routes of a kind, by its protocol and its own list.
 fn takes(listener: &Listener, kind: Kind) -> bool {
-    let by_protocol = match listener.protocol.as_str() {
-        "HTTP" | "HTTPS" => kind != Kind::TLSRoute,
-        "TLS" => kind == Kind::TLSRoute,
-        _ => false,
-    };
+    let by_protocol = has_hosts(listener) && (listener.protocol == "TLS") == (kind == Kind::TLSRoute);
     let kinds = listener.allowed_routes.as_ref().map_or(&[][..], |allowed| &allowed.kinds);
     let is_kind = |one: &AllowedKind| one.kind == kind.name() && one.group.as_deref().unwrap_or(GROUP) == GROUP;
     by_protocol && (kinds.is_empty() || kinds.iter().any(is_kind))
 }
 
 impl Parent {
-    /// Returns whether the controller has accepted a Route for this reference.
-    fn has_accepted(&self, route: &GatewayRoute, reference: &ParentRef) -> bool {
+    /// Returns whether the controller has accepted a Route for this reference; `None`: it reports neither that nor a refusal. Other
+    /// controllers write entries in its name, too: one that accepts is enough.
+    fn has_accepted(&self, route: &GatewayRoute, reference: &ParentRef) -> Option<bool> {
         let is_it = |status: &&ParentStatus| {
             status.controller_name == self.controller && status.parent_ref.is_same(reference, &route.metadata.namespace)
         };
-        let status = route.status.parents.iter().find(is_it);
-        status.is_some_and(|status| is_true(&status.conditions, "Accepted"))
+        let statuses = || route.status.parents.iter().filter(is_it);
+        let has = |wanted: &str| {
+            let is_wanted = |one: &Condition| one.kind == "Accepted" && one.status == wanted;
+            statuses().any(|status| status.conditions.iter().any(is_wanted))
+        };
+        if has("True") { Some(true) } else { has("False").then_some(false) }
     }
 }
 
@@ -230,14 +278,13 @@ pub(super) fn names(kind: Kind, route: &GatewayRoute, gateways: &Parents, invent
             continue;
         }
         has_parent = true;
-        if !parent.has_accepted(route, reference) {
+        let has_accepted = parent.has_accepted(route, reference);
+        if has_accepted == Some(false) {
             continue;
         }
-        is_accepted = true;
+        is_accepted |= has_accepted.is_some();
         for (owner, listener) in attached.into_iter().filter(|(_, listener)| takes(listener, kind)) {
-            let default = AllowedRoutes::default();
-            let allowed = listener.allowed_routes.as_ref().unwrap_or(&default);
-            let is_allowed = is_from(allowed, "Same", &owner.namespace, namespace, inventory);
+            let is_allowed = allows(listener, owner, namespace, inventory);
             derived.is_unknown |= is_allowed.is_none();
             if is_allowed != Some(true) {
                 continue;
@@ -249,6 +296,10 @@ pub(super) fn names(kind: Kind, route: &GatewayRoute, gateways: &Parents, invent
                 };
                 unserved.retain(|hostname| *hostname != of_route);
                 let Some((dns, shard)) = shard_of(&host, parent) else { continue };
+                if has_accepted.is_none() {
+                    derived.pending.insert(route_name(&source, &host));
+                    continue;
+                }
                 let in_zone = is_at_or_below(&host, dns);
                 let by = format!("listener {} of {owner}", listener.name);
                 let (.., through) = found.entry((host, shard.to_owned())).or_insert((by, in_zone, Vec::new()));
@@ -258,7 +309,7 @@ pub(super) fn names(kind: Kind, route: &GatewayRoute, gateways: &Parents, invent
             }
         }
     }
-    let has_host = !(found.is_empty() && route.spec.hostnames.is_empty());
+    let has_host = !(found.is_empty() && derived.pending.is_empty() && route.spec.hostnames.is_empty());
     match (has_parent, is_accepted) {
         (true, false) => note(Reason::NotAdmitted, "no Gateway has accepted it".to_owned()),
         (true, true) if !has_host => note(Reason::NoHost, "neither it nor its listeners have a host".to_owned()),

@@ -1,4 +1,7 @@
 //! Ingresses: the controller of a class is a shard, if the operator has named its zone; each rule of an Ingress has a host.
+//!
+//! An Ingress without an address in its status is not admitted yet. Controllers also remove the addresses while they restart, so the names
+//! that are written stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -95,13 +98,13 @@ pub(super) fn names(ingress: &Ingress, classes: &Classes, settings: &Settings) -
     };
     // The class has a note.
     let Some((shard, dns)) = classes.shards.get(class) else { return found };
-    if targets(ingress, settings).is_empty() {
+    let is_admitted = !targets(ingress, settings).is_empty();
+    if !is_admitted {
         note(Reason::NotAdmitted, "its status has no address: no controller serves it".to_owned());
-        return found;
     }
     let hosts = ingress.spec.rules.iter().filter_map(|rule| rule.host.as_deref());
     let hosts: BTreeSet<&str> = hosts.filter(|host| !host.is_empty()).collect();
-    if hosts.is_empty() {
+    if hosts.is_empty() && is_admitted {
         note(Reason::NoHost, "no rule has a host".to_owned());
     }
     for text in hosts {
@@ -109,9 +112,14 @@ pub(super) fn names(ingress: &Ingress, classes: &Classes, settings: &Settings) -
             note(Reason::Invalid, format!("{text:?} is not a host"));
             continue;
         };
+        let route = route_name(&source, &host);
+        if !is_admitted {
+            found.pending.insert(route);
+            continue;
+        }
         found.names.push(Name {
             in_zone: is_at_or_below(&host, dns),
-            route: route_name(&source, &host),
+            route,
             shard: shard.clone(),
             admitted_by: "the address in its status".to_owned(),
             source: source.clone(),

@@ -426,6 +426,7 @@ pub struct Condition {
     #[serde(rename = "type")]
     pub kind: String,
     pub status: String,
+    pub reason: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

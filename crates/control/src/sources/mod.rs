@@ -325,6 +325,17 @@ pub enum Reason {
     Rejected,
     /// A deletion hold keeps the Router or Route, which is no longer derived.
     Held,
+    /// A wildcard certificate of the shard does not cover the host.
+    SeveralLabels,
+    /// An annotation of external-dns has no effect on the object.
+    AnnotationIgnored,
+}
+
+impl Reason {
+    /// Returns whether an object with such a note is published.
+    pub fn is_advice(self) -> bool {
+        matches!(self, Reason::SeveralLabels | Reason::AnnotationIgnored)
+    }
 }
 
 /// The parts of the platform on which the derivation depends.
@@ -359,6 +370,8 @@ pub struct Found {
     notes: Vec<Note>,
     /// Whether it depends on something unknown, so that its written objects stay.
     is_unknown: bool,
+    /// The names of the Routes that it would have if its router reported about it: those that are written stay.
+    pending: BTreeSet<String>,
     /// The generation of the object, if its status has an entry of Signpost.
     marked: Option<Option<i64>>,
 }

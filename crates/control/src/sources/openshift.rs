@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use super::inventory::{EndpointSlice, Infrastructure, IngressController, Inventory, Kind, OpenShiftRoute, is_true};
-use super::targets::{listed, usable};
+use super::targets::{Targets, listed, usable};
 use super::{
     Family, Found, Frame, Mode, Name, Note, Origin, Reason, Settings, Shard, Source, host, route_name, shard_name,
 };
@@ -46,13 +46,12 @@ pub(super) fn frame(inventory: &Inventory, settings: &Settings, cluster_ips: &BT
             continue;
         }
         let targets = match targets(controller, inventory) {
-            Ok(targets) => targets,
+            Ok(targets) => usable(&source, targets, cluster_ips, settings, frame),
             Err((reason, message)) => {
                 frame.note(source.clone(), reason, message);
-                Vec::new()
+                Targets::default()
             }
         };
-        let targets = usable(&source, targets, cluster_ips, settings, frame);
         // Its namespace is the same for all controllers.
         let short = Source { namespace: String::new(), ..source.clone() };
         let name = shard_name("ic", &short, &dns);

@@ -326,6 +326,8 @@ fn event_of(reason: Reason) -> Option<&'static str> {
         Reason::Invalid => Some("Invalid"),
         Reason::Rejected => Some("Rejected"),
         Reason::Held => Some("DeletionHeld"),
+        Reason::SeveralLabels => Some("SeveralLabels"),
+        Reason::AnnotationIgnored => Some("AnnotationIgnored"),
         _ => None,
     }
 }
@@ -504,8 +506,10 @@ async fn report(source: Source, job: Job, platform: Client, cluster: &Cluster) -
             done.is_lost = false;
             return Ok(done);
         }
-        // What was derived may be unknown now; its Routes are still there.
-        if job.view.names.is_empty() && job.view.notes.is_empty() && job.has_routes {
+        // What was derived may be unknown now; its Routes are still there. After a refusal they are deleted.
+        let is_silence = |note: &Arc<Note>| note.reason == Reason::NotAdmitted || note.reason.is_advice();
+        let is_unknown = job.view.notes.iter().all(is_silence);
+        if job.view.names.is_empty() && is_unknown && job.has_routes {
             return Ok(done);
         }
         let wanted = wanted(&object.data["spec"]["parentRefs"], &hosts, &job, &source.namespace);
@@ -542,23 +546,24 @@ fn wanted(parents: &Value, hosts: &[(HostState, &Arc<Name>)], job: &Job, namespa
     let is_known = |reference: &ParentRef| {
         gateway::target(reference, namespace).is_some_and(|target| job.gateways.contains(&target))
     };
+    let notes: Vec<&Note> = job.view.notes.iter().map(|note| &**note).filter(|note| !note.reason.is_advice()).collect();
     let entry = |parent: &Value| {
         let reference = reference(parent);
         let of_parent = |name: &Name| name.parents.iter().any(|one| one.is_same(&reference, namespace));
         let mut here: Vec<&HostState> =
             hosts.iter().filter(|(_, name)| of_parent(name)).map(|(state, _)| state).collect();
         // The alias leads to another parent.
-        if here.is_empty() && job.view.notes.iter().any(|note| note.reason == Reason::SeveralParents) {
+        if here.is_empty() && notes.iter().any(|note| note.reason == Reason::SeveralParents) {
             here = hosts.iter().map(|(state, _)| state).collect();
         }
-        if here.is_empty() && (job.view.notes.is_empty() || !is_known(&reference)) {
+        if here.is_empty() && (notes.is_empty() || !is_known(&reference)) {
             return None;
         }
-        let outcome = |part: fn(&HostState) -> &Outcome| match job.view.notes.first().filter(|_| here.is_empty()) {
+        let outcome = |part: fn(&HostState) -> &Outcome| match notes.first().filter(|_| here.is_empty()) {
             Some(note) => Outcome {
                 status: Status::False,
                 reason: format!("{:?}", note.reason),
-                message: job.view.notes.iter().map(|note| note.message.as_str()).collect::<Vec<_>>().join("; "),
+                message: notes.iter().map(|note| note.message.as_str()).collect::<Vec<_>>().join("; "),
             },
             None => overall(&here, part),
         };

@@ -5,7 +5,8 @@
 //! too. It needs no Route. A host below a wildcard of the same Service is a name of that shard. A host in the zone of an older object is
 //! left out ([`super::derivation`]): a user who may create a Service must not take names of other routers.
 //!
-//! The load balancer admits the hosts: without an address it serves nothing.
+//! The load balancer admits the hosts: without an address it serves nothing. A shard that is written keeps its addresses while the load
+//! balancer reports none.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,7 +14,8 @@ use std::net::IpAddr;
 use super::inventory::{Inventory, Kind, Service};
 use super::targets::{annotated, annotation, is_others, listed, ttl, usable};
 use super::{
-    Family, Found, Frame, Mode, Name, Note, Origin, Reason, Settings, Shard, Source, host, route_name, shard_name,
+    Family, Found, Frame, Mode, Name, Note, Origin, Platform, Reason, Settings, Shard, Source, host, route_name,
+    shard_name,
 };
 use signpost_types::names::covers;
 
@@ -61,15 +63,24 @@ impl Hosts {
 }
 
 /// Derives shards from the Services with hosts.
-pub(super) fn frame(inventory: &Inventory, settings: &Settings, cluster_ips: &BTreeSet<IpAddr>, frame: &mut Frame) {
+pub(super) fn frame(
+    inventory: &Inventory,
+    settings: &Settings,
+    platform: &Platform,
+    cluster_ips: &BTreeSet<IpAddr>,
+    frame: &mut Frame,
+) {
     for service in inventory.all::<Service>(Kind::Service) {
         let Some(hosts) = Hosts::of(service, settings) else { continue };
         let source = Source::new(Kind::Service, &service.metadata);
         let reported = targets(service, settings);
         let apexes = hosts.apexes();
-        let zones: BTreeSet<&String> = hosts.bases.iter().chain(apexes.iter().copied()).collect();
+        let zones = hosts.bases.iter().chain(apexes.iter().copied());
+        let zones = zones.map(|dns| (dns, shard_name("svc", &source, dns)));
+        let zones: BTreeSet<(&String, String)> =
+            zones.filter(|(_, name)| !reported.is_empty() || platform.written.contains_key(name)).collect();
         // The names have a note.
-        if reported.is_empty() || zones.is_empty() {
+        if zones.is_empty() {
             continue;
         }
         let targets = usable(&source, reported, cluster_ips, settings, frame);
@@ -77,8 +88,8 @@ pub(super) fn frame(inventory: &Inventory, settings: &Settings, cluster_ips: &BT
             frame.note(source.clone(), Reason::Invalid, message);
             None
         });
-        frame.shards.extend(zones.into_iter().map(|dns| Shard {
-            name: shard_name("svc", &source, dns),
+        frame.shards.extend(zones.into_iter().map(|(dns, name)| Shard {
+            name,
             dns: dns.clone(),
             addresses: targets.addresses.clone(),
             host_names: targets.host_names.clone(),
@@ -106,17 +117,22 @@ pub(super) fn names(service: &Service, settings: &Settings) -> Option<Found> {
         note(Reason::NoHost, "the annotation with its hosts has none".to_owned());
         return Some(found);
     }
-    if targets(service, settings).is_empty() {
-        note(Reason::NotAdmitted, "its load balancer has no address yet".to_owned());
-        return Some(found);
+    let is_admitted = !targets(service, settings).is_empty();
+    if !is_admitted {
+        note(Reason::NotAdmitted, "its load balancer has no address".to_owned());
     }
     for host in &hosts.plain {
         let bases = hosts.bases.iter().filter(|base| covers(&format!("*.{base}"), host));
         // The others are zones.
         let Some(zone) = bases.max_by_key(|base| base.len()) else { continue };
+        let route = route_name(&source, host);
+        if !is_admitted {
+            found.pending.insert(route);
+            continue;
+        }
         found.names.push(Name {
             in_zone: true,
-            route: route_name(&source, host),
+            route,
             shard: shard_name("svc", &source, zone),
             admitted_by: format!("the load balancer of {source}"),
             mode: Mode::Off,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use jiff::SignedDuration;
 
-use super::inventory::{Labels, Meta};
+use super::inventory::{Kind, Labels, Meta};
 use super::{Frame, Reason, Settings, Source};
 use signpost_types::addresses::{unusable_name, unusable_outside};
 
@@ -31,6 +31,24 @@ pub fn annotation<'a>(annotations: &'a Labels, name: &str, settings: &Settings) 
 pub fn is_others(meta: &Meta, settings: &Settings) -> bool {
     !meta.annotations.is_empty()
         && annotation(&meta.annotations, "controller", settings).is_some_and(|controller| controller != CONTROLLER)
+}
+
+/// Returns the message about annotations of external-dns that have no effect on a kind, if an object has one. Users of external-dns rely on
+/// them.
+pub(super) fn ignored(kind: Kind, meta: &Meta, settings: &Settings) -> Option<String> {
+    let names: &[&str] = match kind {
+        _ if meta.annotations.is_empty() => return None,
+        Kind::Service => return None,
+        Kind::Gateway | Kind::Ingress => &["hostname", "ttl"],
+        _ => &["hostname", "target", "ttl"],
+    };
+    let names: Vec<&str> =
+        names.iter().copied().filter(|name| annotation(&meta.annotations, name, settings).is_some()).collect();
+    let [annotation, has] = if names.len() == 1 { ["annotation", "has"] } else { ["annotations", "have"] };
+    let is_elsewhere = kind.is_gateway_route() && names.contains(&"target");
+    let hint = if is_elsewhere { "; set \"target\" on its Gateway" } else { "" };
+    let quoted = names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" and ");
+    (!names.is_empty()).then(|| format!("the {annotation} {quoted} {has} no effect on kind {}{hint}", kind.name()))
 }
 
 /// Returns the targets in an annotation of external-dns, which replace those that a router reports.

@@ -137,6 +137,51 @@ fn shards_of_gateways() {
             SAME,
             "!ClassNotAccepted",
         ),
+    ]);
+}
+
+/// Gateways in the shapes in which some controllers have them.
+#[test]
+fn unusual_gateways() {
+    check(&[
+        (
+            "a listener for the zone's own name",
+            |gateway| {
+                let own = json!({"name": "own", "hostname": "eu.c.example", "port": 443, "protocol": "HTTPS",
+                                 "allowedRoutes": {"namespaces": {"from": "All"}}});
+                gateway["spec"]["listeners"].as_array_mut().expect("a list").push(own);
+            },
+            |route| route["spec"]["hostnames"] = json!(["eu.c.example"]),
+            "eu.c.example=203.0.113.1@ eu.c.example",
+        ),
+        (
+            "listeners of other protocols mean nothing, such as that of a waypoint",
+            |gateway| gateway["spec"]["listeners"][0]["protocol"] = "HBONE".into(),
+            SAME,
+            "!NoHost",
+        ),
+        (
+            "its operator names the address that its controller lacks",
+            |gateway| {
+                gateway["metadata"]["annotations"] = json!({"external-dns.kubernetes.io/target": "203.0.113.8"});
+                gateway["status"] = json!({"conditions": [
+                    {"type": "Programmed", "status": "False", "reason": "AddressNotAssigned"}]});
+            },
+            SAME,
+            "eu.c.example=203.0.113.8 web.eu.c.example",
+        ),
+    ]);
+}
+
+#[test]
+fn zones_and_addresses_of_gateways() {
+    check(&[
+        (
+            "the zone is the domain of the platform",
+            |gateway| gateway["spec"]["listeners"][0]["hostname"] = "*.c.example".into(),
+            SAME,
+            "!OutsideDomain",
+        ),
         (
             "nothing programs it",
             |gateway| gateway["status"]["conditions"][0]["status"] = "False".into(),
@@ -226,6 +271,33 @@ fn accepted_routes() {
             "eu.c.example=203.0.113.1 !NotAdmitted",
         ),
         (
+            "another controller has written a refusal in the name of the first",
+            SAME,
+            |route| {
+                let mut refusal = route["status"]["parents"][0].clone();
+                refusal["conditions"][0]["status"] = "False".into();
+                route["status"]["parents"].as_array_mut().expect("a list").insert(0, refusal);
+            },
+            "eu.c.example=203.0.113.1 web.eu.c.example",
+        ),
+        (
+            "annotations of external-dns without an effect are noted",
+            |gateway| gateway["metadata"]["annotations"] = json!({"external-dns.alpha.kubernetes.io/ttl": "60"}),
+            |route| {
+                route["metadata"]["annotations"] = json!({
+                    "external-dns.kubernetes.io/hostname": "more.eu.c.example",
+                    "external-dns.kubernetes.io/target": "203.0.113.8",
+                });
+            },
+            "eu.c.example=203.0.113.1 web.eu.c.example !AnnotationIgnored !AnnotationIgnored",
+        ),
+        (
+            "more than one label below the zone",
+            SAME,
+            |route| route["spec"]["hostnames"] = json!(["a.b.eu.c.example"]),
+            "eu.c.example=203.0.113.1 a.b.eu.c.example !SeveralLabels",
+        ),
+        (
             "a stale status for a parent that it has no longer",
             SAME,
             |route| route["spec"]["parentRefs"][0]["sectionName"] = "https".into(),
@@ -241,7 +313,7 @@ fn accepted_routes() {
             "hosts that match nothing are left out one by one",
             SAME,
             |route| route["spec"]["hostnames"] = json!(["a.eu.c.example", "b.other.example", "*.x.eu.c.example"]),
-            "eu.c.example=203.0.113.1 *.x.eu.c.example a.eu.c.example !HostNotServed",
+            "eu.c.example=203.0.113.1 *.x.eu.c.example a.eu.c.example !HostNotServed !SeveralLabels",
         ),
     ]);
 }
@@ -426,8 +498,8 @@ fn ingress_controllers() {
         // The virtual address of the cluster.
         (controller("default", "HostNetwork", no()), "default.c.example=203.0.113.10"),
         (controller("cloud", "LoadBalancerService", no()), "cloud.c.example=lb.cloud.example"),
-        (controller("gone", "LoadBalancerService", no()), "gone.c.example= !NoAddress !Unknown"),
-        (controller("private", "Private", no()), "private.c.example= !NoAddress !NoAddress"),
+        (controller("gone", "LoadBalancerService", no()), "gone.c.example= !Unknown"),
+        (controller("private", "Private", no()), "private.c.example= !NoAddress"),
         (controller("private", "Private", with_annotation()), "private.c.example=203.0.113.5,203.0.113.6"),
     ] {
         let mut inventory = Inventory::default();
@@ -531,7 +603,7 @@ fn services() {
             balancer(),
             host("*.apps.c.example,apps.c.example,a.b.apps.c.example"),
             ip(),
-            "apps.c.example=203.0.113.7@ a.b.apps.c.example",
+            "apps.c.example=203.0.113.7@ a.b.apps.c.example !SeveralLabels",
         ),
         (balancer(), host("a.c.example,b.a.c.example"), ip(), "a.c.example=203.0.113.7@ b.a.c.example=203.0.113.7@"),
         // Both families, a host name, and an address through which traffic goes by a proxy.
@@ -725,6 +797,93 @@ fn what_was_published_stays() {
     assert_eq!(derivation.routes().count(), 1);
     let reasons: Vec<Reason> = derivation.derived().notes.iter().map(|note| note.reason).collect();
     assert_eq!(reasons, [Reason::NotProgrammed, Reason::NoAddress]);
+}
+
+/// A router that reports nothing has not refused: the written Route stays, until it does.
+#[test]
+fn silence_is_no_refusal() {
+    type Case = (Kind, Value, Value, Value);
+    let of_gateway = |status: Value| http_route(move |route| route["status"]["parents"] = status);
+    let accepted = |status: &str| {
+        let parent = json!({"name": "eu", "namespace": "infra"});
+        json!([{"parentRef": parent, "controllerName": "example.com/envoy",
+                "conditions": [{"type": "Accepted", "status": status}]}])
+    };
+    let ingress = |status: Value| {
+        json!({"metadata": {"name": "web", "namespace": "shop"},
+               "spec": {"ingressClassName": "nginx", "rules": [{"host": "web.web.c.example"}]},
+               "status": {"loadBalancer": status}})
+    };
+    let mut unruled = ingress(json!({}));
+    unruled["spec"]["rules"] = json!([]);
+    let unhosted = http_route(|route| {
+        route["spec"]["hostnames"] = json!(["other.eu.c.example"]);
+        route["status"]["parents"] = json!([]);
+    });
+    let served = ingress(json!({"ingress": [{"ip": "203.0.113.3"}]}));
+    let cases: [Case; 3] = [
+        (Kind::HTTPRoute, http_route(|_| {}), of_gateway(json!([])), of_gateway(accepted("False"))),
+        (Kind::HTTPRoute, http_route(|_| {}), of_gateway(accepted("Unknown")), unhosted),
+        (Kind::Ingress, served, ingress(json!({})), unruled),
+    ];
+    for (kind, admitted, silent, refused) in cases {
+        let mut inventory = inventory(vec![gateway(|_| {})], Vec::new());
+        let other = json!({"metadata": {"name": "other", "namespace": "shop"},
+                           "spec": {"ingressClassName": "nginx", "rules": []},
+                           "status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.3"}]}}});
+        add(&mut inventory, Kind::Ingress, vec![other]);
+        let mut derivation = published(inventory, settings());
+        let (source, key) = (Source::named(kind, &key("shop", "web")), key("shop", "web"));
+        derivation.put(kind, key.clone(), read(kind, &admitted));
+        let route = derivation.routes().next().expect("a name").key();
+        let changes = derivation.put(kind, key.clone(), read(kind, &silent));
+        assert!(changes.routes.contains(&route) && derivation.name(&route).is_none(), "{silent}");
+        assert!(derivation.is_pending(&source, &route), "{silent}");
+        let changes = derivation.put(kind, key.clone(), read(kind, &refused));
+        assert!(changes.routes.contains(&route), "{refused}");
+        assert!(!derivation.is_pending(&source, &route), "{refused}");
+        derivation.put(kind, key.clone(), read(kind, &silent));
+        let changes = derivation.remove(kind, &key);
+        assert!(changes.routes.contains(&route) && !derivation.is_pending(&source, &route));
+    }
+}
+
+/// A load balancer without an address has not left its hosts.
+#[test]
+fn services_keep_their_shards() {
+    let service = |status: Value| {
+        json!({"metadata": {"name": "db", "namespace": "shop", "annotations": {
+                   "external-dns.kubernetes.io/hostname": "db.c.example"}},
+               "spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": status}})
+    };
+    let mut inventory = Inventory::default();
+    add(&mut inventory, Kind::Service, vec![service(json!({"ingress": [{"ip": "203.0.113.7"}]}))]);
+    let mut derivation = published(inventory, settings());
+    let router = derivation.routers().next().expect("a shard").clone();
+    let written = BTreeMap::from([(router.name.clone(), router.addresses.clone())]);
+    derivation.set_platform(Platform { written, ..Platform::default() });
+    derivation.put(Kind::Service, key("shop", "db"), read(Kind::Service, &service(json!({}))));
+    assert_eq!(derivation.shard(&router.name), Some(&router));
+}
+
+/// A host on two routers of one object resolves to the one in whose zone it is.
+#[test]
+fn one_host_on_two_routers() {
+    let controller = |name: &str| {
+        json!({"metadata": {"name": name, "namespace": "openshift-ingress-operator",
+                            "annotations": {"signpost.dev/addresses": "203.0.113.1"}},
+               "status": {"domain": format!("{name}.c.example")}})
+    };
+    let entry = |router: &str| json!({"host": "web.a.c.example", "routerName": router, "conditions": [{"type": "Admitted", "status": "True"}]});
+    let route =
+        json!({"metadata": {"name": "web", "namespace": "shop"}, "status": {"ingress": [entry("b"), entry("a")]}});
+    let mut inventory = Inventory::default();
+    add(&mut inventory, Kind::IngressController, vec![controller("a"), controller("b")]);
+    add(&mut inventory, Kind::Route, vec![route]);
+    assert_eq!(
+        short(&inventory, &settings()),
+        "a.c.example=203.0.113.1 b.c.example=203.0.113.1 web.a.c.example !SeveralParents"
+    );
 }
 
 /// The closest zone has a host, also if a hand-written Router has it.

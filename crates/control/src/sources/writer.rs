@@ -285,7 +285,7 @@ impl Writer {
         for key in routers.chain(changes.routes.into_iter().map(Key::Route)) {
             if let Some(lost) = self.lost(&key) {
                 let is_explained = Some(&lost) == source || lost_routers.contains(self.router_of(&key));
-                if is_explained && self.is_certain(&lost) {
+                if is_explained && self.is_certain(&key, &lost) {
                     let (name, known) = (name_of(&key), self.known(&key));
                     self.losses(&key).watched(&name, known, now);
                 } else {
@@ -317,9 +317,10 @@ impl Writer {
     }
 
     /// Returns whether an object that is not derived from this source is certainly lost, and the source is switched on.
-    fn is_certain(&self, source: &Source) -> bool {
+    fn is_certain(&self, key: &Key, source: &Source) -> bool {
         let mode = source.family().map_or(Mode::Off, |family| self.settings.mode(family));
-        mode == Mode::Publish && self.derivation.is_certain(source)
+        let is_pending = matches!(key, Key::Route(route) if self.derivation.is_pending(source, route));
+        mode == Mode::Publish && !is_pending && self.derivation.is_certain(source)
     }
 
     fn losses(&mut self, key: &Key) -> &mut Losses {
@@ -350,7 +351,7 @@ impl Writer {
         let suspects = std::mem::take(&mut self.suspects);
         let (mut routers, mut routes) = (BTreeSet::new(), BTreeSet::new());
         for key in &suspects {
-            if self.lost(key).is_some_and(|source| self.is_certain(&source)) {
+            if self.lost(key).is_some_and(|source| self.is_certain(key, &source)) {
                 let names = if let Key::Route(_) = key { &mut routes } else { &mut routers };
                 names.insert(name_of(key));
             }
@@ -537,7 +538,10 @@ impl Writer {
                 (Some(_), Some(written)) if written.is_of(&shard, self.applied.get(name)) => {
                     self.settled(&Key::Router(key))
                 }
-                _ => Plan::Act(Job::Apply(router_of(&shard))),
+                (_, written) => {
+                    let records = written.map_or(&[][..], |written| &written.records);
+                    Plan::Act(Job::Apply(router_of(&shard, records)))
+                }
             };
         }
         let Some(at) = self.router_losses.deletion(name) else { return self.settled(&Key::Router(key)) };
@@ -778,7 +782,7 @@ impl WrittenRouter {
             && self.object == shard.source.to_string()
             && self.dns.as_deref() == Some(&shard.dns)
             && shard.ttl.is_none_or(|ttl| self.ttl == ttl)
-            && (!shard.has_apex || self.records == records(shard))
+            && (!shard.has_apex || self.records == records(shard, &self.records))
             && [&shard.route_selector, &shard.namespace_selector] == [&self.selectors[0], &self.selectors[1]]
     }
 }
@@ -805,14 +809,19 @@ fn addresses(shard: &Shard) -> BTreeSet<IpAddr> {
     shard.addresses.iter().take(ADDRESSES_MAX).copied().collect()
 }
 
-/// Returns the records of a zone whose own name has the addresses.
-fn records(shard: &Shard) -> Vec<String> {
+/// Returns the records of a zone whose own name has the addresses, after those of the Router that are its operator's.
+fn records(shard: &Shard, before: &[String]) -> Vec<String> {
     let record = |ip: &IpAddr| format!("@ {} {ip}", if ip.is_ipv6() { "AAAA" } else { "A" });
-    addresses(shard).iter().map(record).collect()
+    let is_own = |text: &&String| {
+        let address = text.strip_prefix("@ A ").or_else(|| text.strip_prefix("@ AAAA "));
+        address.is_some_and(|address| address.parse::<IpAddr>().is_ok())
+    };
+    let others = before.iter().filter(|text| !is_own(text)).cloned();
+    others.chain(addresses(shard).iter().map(record)).collect()
 }
 
-/// Returns the fields of a Router that a source decides.
-fn router_of(shard: &Shard) -> Value {
+/// Returns the fields of a Router that a source decides; `before` are its records.
+fn router_of(shard: &Shard, before: &[String]) -> Value {
     let addresses: Vec<Value> = addresses(shard).iter().map(|ip| json!({"ip": ip})).collect();
     let mut spec = json!({"dns": shard.dns, "addresses": addresses});
     for (field, selector) in
@@ -826,7 +835,7 @@ fn router_of(shard: &Shard) -> Value {
         spec["ttl"] = json!(ttl);
     }
     if shard.has_apex {
-        spec["records"] = json!(records(shard));
+        spec["records"] = json!(records(shard, before));
     }
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "Router",

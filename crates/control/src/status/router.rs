@@ -9,6 +9,8 @@
 //!
 //! `Drained` is about a draining Router: the routes that are left, and whether it can be deleted.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
@@ -20,6 +22,7 @@ use crate::world::RouterInfo;
 use crate::world::condition::{ConditionUpdate, state};
 use crate::world::observations::RouterFindings;
 use crate::world::router::RouterTarget;
+use signpost_dns::wire::Name;
 use signpost_types::names::is_at_or_below;
 use signpost_types::v1alpha1::router::{
     ACCEPTED, AcmeStatus, DRAINED, NO_ACTIVE_ADDRESS, READY, RouterState, RouterStatus,
@@ -47,6 +50,8 @@ pub struct Load {
     pub former_domain: Option<String>,
     /// Whether its zone is inside that of another Router, and outside of the platform's domain.
     pub is_inner: bool,
+    /// The zones of Routers inside its own, if its spec has records, which these zones hide.
+    pub inner_zones: BTreeSet<Name>,
     /// Whether routes have left it whose former names do not resolve to them, because it has records there.
     pub is_former_name_blocked: bool,
 }
@@ -85,7 +90,7 @@ pub fn router(
     }
     let fault = findings.services.as_ref().and_then(|found| found.fault.as_deref());
     let ready = Some(ready(router, load, platform, fault));
-    let statements = [ready, Some(accepted(router, load)), instances, drained(router, load, says_drained)];
+    let statements = [ready, Some(accepted(router, load, platform)), instances, drained(router, load, says_drained)];
     let found = || findings.conditions.iter().map(|(_, finding)| finding);
     for statement in statements.iter().flatten().chain(found().map(|finding| &finding.statement)) {
         state(&mut after.conditions, statement, generation, now);
@@ -172,8 +177,14 @@ fn readiness(target: &RouterTarget, routes: u32) -> (bool, &'static str, String)
 }
 
 /// Returns whether all fields of a Router with this load are used.
-fn accepted(router: &RouterInfo, load: &Load) -> ConditionUpdate {
-    let mut messages: Vec<String> = router.faults().map(|fault| format!("{}: {}", fault.path, fault.message)).collect();
+fn accepted(router: &RouterInfo, load: &Load, platform: &Settings) -> ConditionUpdate {
+    let shard = router.shard.as_deref().filter(|_| !load.inner_zones.is_empty());
+    let cut = shard.map(|shard| shard.with_cuts(load.inner_zones.clone(), platform));
+    let faults = match &cut {
+        Some(shard) => router.diagnostics.iter().chain(&shard.diagnostics).collect(),
+        None => router.faults().collect::<Vec<_>>(),
+    };
+    let mut messages: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.path, fault.message)).collect();
     if messages.len() > FAULTS_LISTED_MAX {
         let more = format!("and {} more", messages.split_off(FAULTS_LISTED_MAX).len());
         messages.push(more);
@@ -276,10 +287,17 @@ mod tests {
             (json!({"addresses": [{"ip": "192.0.2.256"}]}), "InvalidFields", "spec.addresses[0].ip: "),
             (json!({"dns": "a..b"}), "InvalidFields", "spec.dns: "),
         ] {
-            let accepted = accepted(&view(spec.clone(), json!({})), &Load::default());
+            let accepted = accepted(&view(spec.clone(), json!({})), &Load::default(), &platform());
             assert_eq!((accepted.is_true(), accepted.reason), (reason == "Accepted", reason), "{spec}");
             assert!(accepted.message.starts_with(found), "{spec}: {}", accepted.message);
         }
+        // The zone of another Router has the record; an API without Signpost's hooks takes it.
+        let spec = json!({"addresses": address, "records": ["x.eu TXT lost", "b TXT kept"]});
+        let inner_zones = ["eu.shard1.v3.example".parse().expect("a name")].into();
+        let accepted = accepted(&view(spec, json!({})), &Load { inner_zones, ..Load::default() }, &platform());
+        assert_eq!(accepted.reason, "InvalidFields");
+        let found = "spec.records[0]: x.eu.shard1.v3.example. is in eu.shard1.v3.example., the zone of another Router";
+        assert!(accepted.message.starts_with(found), "{}", accepted.message);
     }
 
     #[test]
@@ -347,18 +365,18 @@ mod tests {
         for (label, has) in [("shop-web", true), ("SHOP-WEB", true), ("api", false), ("deep", false), ("web", false)] {
             assert_eq!(routers.has_records_at(label), has, "{label}");
         }
-        assert!(accepted(&routers, &Load::default()).is_true());
+        assert!(accepted(&routers, &Load::default(), &platform()).is_true());
         let load = |is_name_taken| Load { is_former_name_blocked: true, is_name_taken, ..Load::default() };
-        let found = accepted(&routers, &load(false));
+        let found = accepted(&routers, &load(false), &platform());
         assert_eq!((found.is_true(), found.reason), (false, "FormerNameBlocked"));
         // The fault of a route that lost its name comes first.
-        let found = accepted(&routers, &load(true));
+        let found = accepted(&routers, &load(true), &platform());
         assert_eq!((found.is_true(), found.reason), (false, "NameTaken"));
         assert!(found.message.contains("; spec.records: former names"), "{}", found.message);
         assert!(routers.target.taken.iter().eq([&"shop-web".into()]), "{:?}", routers.target.taken);
         // With other faults, both are found.
         let routers = view(json!({"records": ["x A 300.1.1.1"]}), json!({}));
-        let found = accepted(&routers, &load(false));
+        let found = accepted(&routers, &load(false), &platform());
         assert_eq!(found.reason, "InvalidFields");
         assert!(found.message.contains("spec.records[0]: ") && found.message.contains("former names"), "{found:?}");
     }

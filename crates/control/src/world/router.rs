@@ -11,6 +11,7 @@ use kube::core::{Selector, SelectorExt as _};
 use super::Settings;
 use crate::compiler::settings::NameServer;
 use crate::compiler::{self, Diagnostic, ShardView};
+use signpost_types::v1alpha1::SOURCE_LABEL;
 use signpost_types::v1alpha1::router::{AddressState, Capacity, Router, RouterState, RouterStatus};
 use signpost_types::v1alpha1::traffic::{ClientAddress, TrafficMaxima};
 
@@ -119,6 +120,8 @@ pub struct RouterTarget {
     pub state: RouterState,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// Whether a source derived it.
+    pub is_of_source: bool,
     /// Share of new routes.
     pub weight: u32,
     /// The number of routes that it may have.
@@ -133,6 +136,8 @@ pub struct RouterTarget {
     pub is_unpublished: bool,
     /// Labels, in lower case, whose names in its zone have other targets: by its records, or as a name server's name.
     pub taken: BTreeSet<Box<str>>,
+    /// Whether its zone has addresses at the apex.
+    pub has_apex: bool,
 }
 
 /// The addresses of a Router that are in answers.
@@ -173,12 +178,14 @@ impl RouterTarget {
         RouterTarget {
             is_unpublished,
             taken: taken.map(|(label, _)| label.into()).collect(),
+            has_apex: shard.is_some_and(ShardView::has_apex),
             dns,
             version: metadata.resource_version.clone().unwrap_or_default(),
             route_selector: selector(&spec.route_selector),
             namespace_selector: selector(&spec.namespace_selector),
             state: spec.state,
             deleting: metadata.deletion_timestamp.is_some(),
+            is_of_source: metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(SOURCE_LABEL)),
             weight: spec.weight,
             capacity: spec.capacity.clone().unwrap_or_default(),
             active: ActiveAddresses {

@@ -22,6 +22,7 @@ use signpost_control::observe::{
 };
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::{Scheduler, Settings};
+use signpost_control::sources::writer;
 use signpost_control::world::{self, World};
 use signpost_types::v1alpha1::SCHEDULER_LEASE;
 use tokio::sync::watch;
@@ -29,14 +30,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection::Connection;
 use super::outside::OWNERS;
+use super::scenarios::{self, cluster::Cluster};
 use super::{DOMAIN, FORMER_NAME, GRACE, PANIC_PERCENT, SILENCE, settings};
 
-/// Returns the loops. `verify_hosts`: whether hosts must be verified.
+/// Returns the loops. `verify_hosts`: whether hosts must be verified; `cluster`: the cluster that sources read.
 pub fn loops(
     connection: &Connection,
     name: &str,
     servers: Vec<Server>,
     verify_hosts: bool,
+    cluster: Option<Cluster>,
 ) -> Vec<BoxFuture<'static, ()>> {
     let (scheduler, controller) = (connection.client(USER_SCHEDULER), connection.client(USER_CONTROLLER));
     let (platform, stop) = (settings(), CancellationToken::new());
@@ -81,6 +84,7 @@ pub fn loops(
         interval: Duration::from_secs(300),
         grace: GRACE,
     };
+    let instance = name.to_owned();
     let probing = health::Settings { probes_max: 64, panic_percent: PANIC_PERCENT };
     let leading = while_leading(leadership.clone(), move || {
         let (feed, stop) = (Arc::new(ZoneFeed::default()), CancellationToken::new());
@@ -95,9 +99,21 @@ pub fn loops(
         let points = route_checks::run(pointing.clone(), client(), world.clone(), hosts::metrics(), until());
         let owned = || route_checks::run(owners.clone(), client(), world.clone(), ownership::metrics(), until());
         let owned = OptionFuture::from(verify_hosts.then(owned)).map(drop);
+        let derived = cluster.as_ref().map(|cluster| {
+            let parts = writer::Parts {
+                cluster: cluster.client(),
+                settings: Arc::new(scenarios::cluster::settings()),
+                shared: Arc::default(),
+                instance: instance.clone(),
+                share_percent: watch::Sender::new(25).subscribe(),
+                metrics: Default::default(),
+            };
+            writer::run(client(), world.clone(), parts, until())
+        });
+        let derived = OptionFuture::from(derived).map(drop);
         // Each loop is polled when it is woken, not whenever another one is.
         let loops = [ledger.boxed(), proofs.boxed(), probes.boxed(), instances.boxed(), programmed.boxed()];
-        let others = [certificates.boxed(), backends.boxed(), points.boxed(), owned.boxed()];
+        let others = [certificates.boxed(), backends.boxed(), points.boxed(), owned.boxed(), derived.boxed()];
         loops.into_iter().chain(others).collect::<FuturesUnordered<_>>().collect::<()>()
     });
     let (scheduling, reconciling) =

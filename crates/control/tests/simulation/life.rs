@@ -30,6 +30,7 @@ use super::chance::Chance;
 use super::connection::{Connection, Weather};
 use super::outside::{self, Answering, Outside};
 use super::person::object;
+use super::source_cluster::SourceCluster;
 use super::truth::{SETTLING, Truth};
 use super::{
     AGENTS, AHEAD, DOMAIN, PLANES, SERVERS, SHARDS, WITH_INSTANCES, address_of, agent, control_plane, dns_of,
@@ -44,6 +45,8 @@ const RECOVERY: Duration = Duration::from_secs(15 * 60);
 /// The duration of calm, and the time before its end without writes: former names and quarantines have ended by its end.
 const CALM: Duration = Duration::from_secs(150 * 60);
 const STILL: Duration = Duration::from_secs(15 * 60);
+/// The time within which a leader reads a source cluster without faults.
+const SOURCES_READ: Duration = Duration::from_secs(4 * 60);
 pub const NAMESPACES: [&str; 3] = ["shop", "blog", "blog-eu"];
 
 /// The simulated world.
@@ -58,6 +61,8 @@ pub struct Life {
     /// Whether the spec of the Router with instances lists their addresses.
     pub lists_instances: bool,
     disks: tempfile::TempDir,
+    /// The cluster from which sources derive Routers and Routes, in some lives.
+    sources: Option<SourceCluster>,
     /// The names of all processes, and how many of them, at the front, are name servers.
     names: Vec<&'static str>,
     pub made: u32,
@@ -114,8 +119,9 @@ pub async fn live(seed: u64) {
     let names = names.chain(AGENTS.map(|(name, _)| name)).collect();
     outside::simulate(&outside, &api, &chance);
     let processes = BTreeMap::new();
+    let sources = (chance.below(3) == 0).then(|| SourceCluster::new(truth.clone(), chance.clone()));
     let mut life =
-        Life { api, truth, chance, processes, outside, verify_hosts, lists_instances, disks, names, made: 0 };
+        Life { api, truth, chance, processes, outside, verify_hosts, lists_instances, disks, sources, names, made: 0 };
     life.prepare().await;
     for round in 0..ROUNDS {
         life.storm().await;
@@ -184,7 +190,8 @@ impl Life {
             (None, None) => {
                 let server = |(name, address)| Server { name: format!("{name}.{}", DOMAIN), address };
                 let servers = self.servers().map(server).collect();
-                control_plane::loops(&connection, name, servers, self.verify_hosts)
+                let cluster = self.sources.as_ref().map(|sources| sources.cluster.clone());
+                control_plane::loops(&connection, name, servers, self.verify_hosts, cluster)
             }
         };
         let mut loops = JoinSet::new();
@@ -216,8 +223,12 @@ impl Life {
     /// Things happen, and go wrong.
     async fn storm(&mut self) {
         let until = system::elapsed() + STORM;
+        self.truth.lock().kept = self.sources.as_ref().map(SourceCluster::admitted).unwrap_or_default();
         while system::elapsed() < until {
             sleep(Duration::from_millis(self.chance.below(40_000))).await;
+            if let Some(sources) = self.sources.as_mut().filter(|_| self.chance.below(3) == 0) {
+                sources.act();
+            }
             match self.chance.below(10) {
                 0..6 => self.person().await,
                 6 => self.weather(),
@@ -334,12 +345,21 @@ impl Life {
             *process.offset.lock() = 0;
         }
         self.outside.lock().name_servers.values_mut().for_each(|server| server.reachable = true);
+        if let Some(sources) = &mut self.sources {
+            sources.heal();
+            sources.settle();
+            self.truth.lock().admitted = Some(sources.admitted());
+        }
         for name in self.names.clone() {
             if !self.processes.contains_key(name) {
                 self.start(name);
             }
         }
         let began = system::elapsed();
+        if self.sources.is_some() {
+            // An administrator approves no deletion before the leader has read the cluster again.
+            sleep(SOURCES_READ).await;
+        }
         if let Some(unrest) = self.unrest().await {
             self.truth.lock().fail(&format!("in calm {round} it does not come to rest: {unrest}"));
         }

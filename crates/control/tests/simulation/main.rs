@@ -15,6 +15,7 @@ mod name_server;
 mod outside;
 mod person;
 mod scenarios;
+mod source_cluster;
 mod system;
 mod truth;
 

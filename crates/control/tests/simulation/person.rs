@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use signpost_api::kinds::{endpoint_slice, route, route_binding, router, service};
 use signpost_types::backends::SERVICE_LABEL;
+use signpost_types::v1alpha1::SOURCE_LABEL;
 use signpost_types::v1alpha1::route::Route;
 use signpost_types::v1alpha1::router::Router;
 use tokio::time::sleep;
@@ -27,8 +28,8 @@ const PATHS: [&str; 4] = ["/", "/", "/api", "/api/"];
 impl Life {
     /// Performs one random action.
     pub async fn person(&mut self) {
-        let routes = self.keys(route::ROUTE.key_prefix);
-        let routers = self.keys(router::ROUTER.key_prefix);
+        let routes = self.own_keys(route::ROUTE.key_prefix);
+        let routers = self.own_keys(router::ROUTER.key_prefix);
         let (route, router) = (self.chance.one_of(&routes).cloned(), self.chance.one_of(&routers).cloned());
         match (self.chance.below(23), route, router) {
             (0..5, ..) if routes.len() < 30 => drop(self.create_route().await),
@@ -159,6 +160,13 @@ impl Life {
 
     pub fn keys(&self, prefix: &str) -> Vec<String> {
         self.truth.lock().all(prefix).map(|(key, _)| key.to_owned()).collect()
+    }
+
+    /// Returns the keys of the objects that no source wrote.
+    fn own_keys(&self, prefix: &str) -> Vec<String> {
+        let truth = self.truth.lock();
+        let own = truth.all(prefix).filter(|(_, object)| object["metadata"]["labels"][SOURCE_LABEL].is_null());
+        own.map(|(key, _)| key.to_owned()).collect()
     }
 
     fn addresses(&self) -> Vec<Value> {

@@ -91,6 +91,10 @@ pub struct Truth {
     unbacked: BTreeMap<String, Duration>,
     /// The key in the store that the administrator writes at the moment.
     pub admin_writes: Option<String>,
+    /// The zones and hosts that the routers of a source have served since calm ended: none is withdrawn, unless it is known.
+    pub kept: BTreeSet<String>,
+    /// The zones and hosts that the platform must have from sources, in calm.
+    pub admitted: Option<BTreeSet<String>>,
     published: Published,
 }
 
@@ -130,6 +134,8 @@ impl Truth {
             leads: Default::default(),
             unbacked: BTreeMap::new(),
             admin_writes: None,
+            kept: BTreeSet::new(),
+            admitted: None,
             published: Published::default(),
         }
     }
@@ -317,6 +323,10 @@ impl Truth {
             };
             self.check(is_admins || !before.zip(now).is_some_and(lost), || {
                 format!("an acknowledged write of {key} is lost")
+            });
+            let is_kept = |object: &Value| self.kept.contains(derived_name(object).unwrap_or_default());
+            self.check(now.is_some() || !before.is_some_and(is_kept), || {
+                format!("{key} is deleted, which the router of its source still serves")
             });
             if of(route::ROUTE.key_prefix).is_some() {
                 self.route_changed(before, now);
@@ -598,6 +608,12 @@ fn parse(value: &[u8]) -> Value {
         challenge.remove("verifiedUntil");
     }
     object
+}
+
+/// Returns the host of a Route, or the zone of a Router, that a source wrote.
+fn derived_name(object: &Value) -> Option<&str> {
+    let is_derived = object["metadata"]["labels"][SOURCE_LABEL].is_string();
+    object["spec"]["host"].as_str().or(object["spec"]["dns"].as_str()).filter(|_| is_derived)
 }
 
 /// The key of an object below the prefix of its kind.

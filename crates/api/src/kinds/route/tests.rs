@@ -203,6 +203,10 @@ async fn a_host_is_adopted_by_who_may() {
     labeled["metadata"]["labels"] = json!({SOURCE_LABEL: "uid"});
     let mut unlabeled = adopted(at, "s1");
     unlabeled["metadata"] = route(json!({}))["metadata"].clone();
+    let mut annotated = plain(elsewhere);
+    annotated["metadata"]["annotations"] = json!({SOURCE_OBJECT_ANNOTATION: "HTTPRoute shop/other"});
+    let mut other = adopted(at, "s1");
+    other["metadata"]["annotations"] = annotated["metadata"]["annotations"].clone();
     let mut retargeted = adopted(at, "s1");
     retargeted["spec"]["to"] = json!({"kind": "Service", "name": "web"});
     retargeted["metadata"]["labels"]["tier"] = json!("gold");
@@ -220,6 +224,8 @@ async fn a_host_is_adopted_by_who_may() {
         ("a label", None, labeled.clone(), Some("metadata.labels")),
         ("a label later", Some(plain(elsewhere)), labeled, Some("metadata.labels")),
         ("no label", Some(adopted(at, "s1")), unlabeled, Some("metadata.labels")),
+        ("an annotation", None, annotated, Some("metadata.annotations")),
+        ("an annotation later", Some(adopted(at, "s1")), other, Some("metadata.annotations")),
         ("other fields", Some(adopted(at, "s1")), retargeted, None),
         ("the same", Some(adopted(at, "s1")), adopted(at, "s1"), None),
         ("not adopted", None, plain(elsewhere), None),

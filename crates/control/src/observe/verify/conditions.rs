@@ -133,8 +133,9 @@ impl VerificationState {
         if let Some(taken) = shard.router.expectation.conflict(&name) {
             return no("NameTaken", is_taken(&name, taken, &shard.router.name));
         }
-        // A route may have its own name as its host.
-        let host = host.filter(|host| !host.eq_ignore_ascii_case(&text(&name)));
+        // A route may have its own name as its host, or the apex of its shard if that has addresses.
+        let is_apex = |host: &str| shard.router.has_apex() && host.eq_ignore_ascii_case(&text(apex));
+        let host = host.filter(|host| !host.eq_ignore_ascii_case(&text(&name)) && !is_apex(host));
         if let Some(message) = host.and_then(|host| self.taken_by_zone(host)) {
             return no("HostInZone", message);
         }

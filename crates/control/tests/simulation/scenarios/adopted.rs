@@ -68,7 +68,7 @@ async fn a_route_without_its_router_waits_for_it() {
     api.put("routes", adopted("ns", "gone", "a.gone.v3.example", "gone"));
     api.put("routes", adopted("ns", "inner", "a.inner.shard1.v3.example", "shard1"));
     api.put("routes", adopted("ns", "apex", "inner.shard1.v3.example", "inner"));
-    api.put("routes", adopted("ns", "nowhere", "a.nowhere.v3.example", "shard1"));
+    api.put("routes", adopted("ns", "nowhere", "*.nowhere.v3.example", "shard1"));
     let running = start(&api);
     let waits =
         |name: &str, reason: &str| reported(&api, "ns", name, "Scheduled").is_some_and(|(_, its, _)| its == reason);

@@ -3,7 +3,7 @@
 
 mod adopted;
 mod backends;
-mod cluster;
+pub mod cluster;
 mod conformance;
 mod holds;
 mod hosts;

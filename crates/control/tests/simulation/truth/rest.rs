@@ -12,8 +12,8 @@ use signpost_types::paths::prefix;
 
 use super::published::Server;
 use super::{
-    Truth, bound_uid, conditions, holders, is_older, is_taken_by_none, is_true, kstatus, names, newest_version,
-    observed, outdated, paths_of, reason, text,
+    Truth, bound_uid, conditions, derived_name, holders, is_older, is_taken_by_none, is_true, kstatus, names,
+    newest_version, observed, outdated, paths_of, reason, text,
 };
 use crate::name_server::{Rcode, addresses, ask};
 use crate::person::is_in_zone;
@@ -150,6 +150,7 @@ impl Truth {
             }
         }
         self.unrest_outside(&mut unrest);
+        self.unrest_of_sources(&mut unrest);
         for (key, claim) in self.all(name_claim::NAME_CLAIM.key_prefix) {
             for uid in holders(claim) {
                 match self.all(route::ROUTE.key_prefix).find(|(_, route)| route["metadata"]["uid"] == uid.as_str()) {
@@ -225,6 +226,23 @@ impl Truth {
                 if found != expected {
                     unrest.push(format!("{server} answers {found:?} for {key}, which should be {expected:?}"));
                 }
+            }
+        }
+    }
+
+    /// Adds the differences between the platform and what the routers of the source cluster serve.
+    fn unrest_of_sources(&self, unrest: &mut Vec<String>) {
+        let Some(admitted) = &self.admitted else { return };
+        let objects = self.all(route::ROUTE.key_prefix).chain(self.all(router::ROUTER.key_prefix));
+        let derived: BTreeSet<String> =
+            objects.filter_map(|(_, object)| derived_name(object)).map(str::to_owned).collect();
+        if derived != *admitted {
+            unrest.push(format!("the source cluster serves {admitted:?}, and the platform has {derived:?}"));
+        }
+        for host in admitted {
+            let name: Name = format!("{host}.").parse().expect("a name");
+            for (server, db) in self.running().filter(|(_, db)| ask(db, &name) != Rcode::NOERROR) {
+                unrest.push(format!("{server} answers {:?} for {name} of a source", ask(db, &name)));
             }
         }
     }

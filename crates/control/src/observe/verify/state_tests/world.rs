@@ -79,6 +79,7 @@ impl World {
             shard: format!("{shard}.v3.example").into(),
             former_names: Box::default(),
             adopted,
+            custom: None,
             leads_to: None,
         };
         let aliases = [(label.into(), Some((Arc::new(binding), Serial(serial))))].into();
