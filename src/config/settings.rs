@@ -206,9 +206,9 @@ settings! {
         transfer: Vec<Rule> = table(&[], secondary::TRANSFER_EXAMPLE, secondary::transfer).list().at_most(TRANSFERS_MAX),
             unset("none: transfers are refused"), reload;
         /// A secondary server to notify of changed zones (NOTIFY). Required: `address`. Optional: `key` (the name of the
-        /// TSIG key that signs the requests), `zone` (as in `dns.transfer`; repeats; default all zones), `source` (the
-        /// source address, normally the address that the secondary server transfers from) and `verify` (`true`: a Route is
-        /// `Resolvable` only when this server has its names, too). See docs/secondaries.md.
+        /// TSIG key that signs the requests), `zone` (as in `dns.transfer`; repeats; default all zones) and `source` (the
+        /// source address, normally the address that the secondary server transfers from). With `verify` (`true`), a Route is
+        /// `Resolvable` only when this server has its names, too. See docs/secondaries.md.
         secondary: Vec<Secondary> =
             table(&[], secondary::SECONDARY_EXAMPLE, secondary::secondary).list().at_most(SECONDARIES_MAX)
                 .unless(|a, b| a == b), unset("none");

@@ -45,6 +45,7 @@ use tokio::time::Instant;
 
 use self::compact_store::CompactStore;
 pub use self::informer::Informer;
+#[cfg(test)]
 pub(crate) use self::list_watch::BARREN_MAX;
 use self::list_watch::Reflector;
 
