@@ -305,7 +305,7 @@ mod tests {
         let types: Vec<&str> =
             page["items"].as_array().expect("a list").iter().filter_map(|item| item["type"].as_str()).collect();
         assert_eq!(types, ["primary", "file", "file"]);
-        let primaries = |apex: &str| served.primaries(&*served.zones.db().get(&name(apex)).expect("it is served"));
+        let primaries = |apex: &str| served.primaries(&served.zones.db().get(&name(apex)).expect("it is served"));
         let expected =
             json!({"servers": ["192.0.2.1:53"], "state": "missing", "error": null, "refreshedSeconds": null});
         assert_eq!(primaries("a.test."), Some(expected));

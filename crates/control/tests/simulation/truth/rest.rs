@@ -9,6 +9,7 @@ use signpost_dns::wire::Name;
 use signpost_dns::zone::{Serial, Zone, ZoneDb};
 use signpost_types::names::covers;
 use signpost_types::paths::prefix;
+use signpost_types::v1alpha1::SOURCE_LABEL;
 
 use super::published::Server;
 use super::{
@@ -54,7 +55,11 @@ impl Truth {
                 let leader = shared.and_then(|host| self.host_leader(key, host)).map(|(_, router)| router);
                 let is_meant = |router: &Value| {
                     let name = &router["metadata"]["name"];
-                    asked.is_none_or(|asked| name == asked) && leader.as_ref().is_none_or(|leader| name == leader)
+                    // Those of sources take only hosts that their own routers admit.
+                    let is_of_source = !router["metadata"]["labels"][SOURCE_LABEL].is_null();
+                    asked.is_none_or(|asked| name == asked)
+                        && leader.as_ref().is_none_or(|leader| name == leader)
+                        && (adopted.is_some() || !is_of_source)
                 };
                 if !held && routers.iter().any(|(_, router)| is_meant(router) && takes(router)) {
                     unrest.push(format!("{key} has no binding: {}", conditions(route)));
