@@ -361,8 +361,10 @@ async fn exchange(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &
         head += &format!("Content-Length: {}\r\n", request.body.len());
     }
     let bytes = [head.as_bytes(), b"\r\n", &request.body].concat();
-    // A router can respond before it has read everything.
-    let _ = stream.write_all(&bytes).await;
+    // A router can respond before it has read everything. A TLS stream holds what the connection does not take at once.
+    if stream.write_all(&bytes).await.is_ok() {
+        let _ = stream.flush().await;
+    }
     read_response(stream, request.method).await
 }
 

@@ -121,6 +121,18 @@ impl Scene {
         };
         events.items.into_iter().map(text).collect()
     }
+
+    /// Waits until these are all Events: one of each reason, about a certificate of the CA.
+    async fn until_events(&self, reasons: &[&str]) {
+        until("the Events", async || {
+            let events = self.events().await;
+            let has = |reason: &&str| {
+                events.iter().any(|event| event.starts_with(&format!("Normal {reason} Stub CA issued")))
+            };
+            events.len() == reasons.len() && reasons.iter().all(has)
+        })
+        .await;
+    }
 }
 
 impl Leader {
@@ -152,6 +164,8 @@ async fn the_authority_chooses_the_time_of_renewal() {
     scene.authority.set(Behavior { renewal: far, ..Behavior::default() });
     let leader = scene.lead();
     leader.until(true, "Stub CA issued").await;
+    // A leader records an Event after it has shown the state.
+    scene.until_events(&["CertificateIssued"]).await;
     leader.stop().await;
     let first = scene.certificate().await.expect("a certificate");
     let orders = scene.authority.orders();
@@ -172,19 +186,13 @@ async fn the_authority_chooses_the_time_of_renewal() {
     until("it is renewed", async || scene.certificate().await != Some(first.clone())).await;
     // This leader has no suggestion for the new certificate yet.
     leader.until(true, "the next renewal is at 206").await;
+    scene.until_events(&["CertificateIssued", "CertificateRenewed"]).await;
     leader.stop().await;
     let orders = scene.authority.orders();
     let asked = scene.authority.renewals();
     assert_eq!(orders.len(), 2);
     assert_eq!(orders[1]["replaces"].as_str(), asked.first().map(String::as_str));
     assert!(asked.iter().all(|id| *id == asked[0] && id.contains('.')), "{asked:?}");
-    until("both are in Events", async || {
-        let events = scene.events().await;
-        let has =
-            |reason: &str| events.iter().any(|event| event.starts_with(&format!("Normal {reason} Stub CA issued")));
-        has("CertificateIssued") && has("CertificateRenewed") && events.len() == 2
-    })
-    .await;
 }
 
 /// A CA that does not know the certificate that an order replaces gets the order without it.
@@ -213,6 +221,7 @@ async fn the_pause_of_a_rate_limit_is_kept() {
     let leader = scene.lead();
     let message = leader.until(false, "not now (urn:ietf:params:acme:error:rateLimited)").await;
     assert!(message.contains("the next attempt is at"), "{message}");
+    until("there is an Event", async || !scene.events().await.is_empty()).await;
     leader.stop().await;
     let now = Timestamp::now().as_second();
     let (attempt, _) = scene.attempt().await;
@@ -225,7 +234,6 @@ async fn the_pause_of_a_rate_limit_is_kept() {
         leader.stop().await;
     }
     assert_eq!(scene.authority.orders().len(), 1);
-    until("there is an Event", async || !scene.events().await.is_empty()).await;
     let events = scene.events().await;
     assert_eq!(events.len(), 1, "{events:?}");
     assert!(
