@@ -249,8 +249,9 @@ impl Loaded {
         let query_log = QueryLog::start(&settings.query_log, settings.server.id.as_deref(), running.query_log())?;
         let (reload, files) = files.unzip();
         let (platform, status) = followed.unzip();
-        let unrouted = platform.filter(|_| settings.metrics.unrouted_names > 0).map(|platform| {
-            let unrouted = Arc::new(Unrouted::new(settings.metrics.unrouted_names, db.clone(), platform));
+        let unrouted = platform.zip(status.clone()).filter(|_| settings.metrics.unrouted_names > 0);
+        let unrouted = unrouted.map(|(platform, status)| {
+            let unrouted = Arc::new(Unrouted::new(settings.metrics.unrouted_names, db.clone(), platform, status));
             tasks.spawn("unrouted names", unrouted.clone().run(running.wildcard_hits(), tasks.stop_token()));
             let reported = unrouted.clone();
             admin.unrouted.open(move || reported.report());

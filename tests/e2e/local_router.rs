@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -21,6 +22,31 @@ const SECURE: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Route\n\
      spec: {to: {name: hello}, tls: {termination: edge}}\n";
 /// The time to live of the Router's addresses, in seconds.
 const TTL: &str = "2";
+
+/// Checks that Chromium accepts the certificate of an instance once it trusts the authority, and not before.
+fn browser_trusts(authority: &str, instance: &str, name: &str) {
+    let home = DataDir::new();
+    let database = format!("sql:{}", home.file(".pki/nssdb"));
+    let certutil = |arguments: &[&str]| {
+        let output =
+            Command::new("certutil").args(["-d", &database]).args(arguments).output().expect("it is installed");
+        assert!(output.status.success(), "{output:?}");
+    };
+    let shows_the_page = || {
+        let output = Command::new("chromium")
+            .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--dump-dom"])
+            .args([format!("--host-resolver-rules=MAP {name} {instance}"), format!("https://{name}:8443/")])
+            .env("HOME", home.path())
+            .output()
+            .expect("it is installed");
+        String::from_utf8_lossy(&output.stdout).contains(&format!(">{name}:8443</pre>"))
+    };
+    std::fs::create_dir_all(home.join(".pki/nssdb")).expect("made");
+    certutil(&["-N", "--empty-password"]);
+    assert!(!shows_the_page(), "an unknown authority");
+    certutil(&["-A", "-n", "demo", "-t", "C,,", "-i", authority]);
+    until("Chromium accepts the certificate", || shows_the_page().then_some(()).ok_or("it does not"));
+}
 
 #[test]
 fn the_platform_keeps_instances_running() {
@@ -61,6 +87,9 @@ fn the_platform_keeps_instances_running() {
     let reached = program::ok(&[&curl[..], &["--cacert", &authority]].concat());
     assert_eq!(reached.matches(":8443   200 ").count(), 2, "{reached}");
     program::run(&curl).fails(1);
+    let status = kubectl.json(&["router", "local"])["status"].take();
+    let instance = status["currentAddresses"][0]["ip"].as_str().expect("it has an address");
+    browser_trusts(&authority, instance, "myapp-secure.local.v3.rhcloud.com");
 
     for instance in std::fs::read_dir(data.join("routers")).expect("it has instances").flatten() {
         let log = std::fs::read_to_string(instance.path().join("log")).expect("it has a log");

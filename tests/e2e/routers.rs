@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
@@ -31,6 +31,8 @@ const TTL: u64 = 2;
 const CLIENTS: usize = 3;
 /// The pause of a client before a request: what it requests needs the processors, too.
 const PAUSE: Duration = Duration::from_millis(8);
+/// One request in this number is over HTTPS.
+const SECURE_SHARE: usize = 8;
 /// The age of a resolver's answer up to which a client uses it: an instance that leaves serves for a second after the TTL. A client that
 /// the system has kept from the processors for longer resolves the name again.
 pub const ANSWER_AGE_MAX: Duration = Duration::from_millis(500);
@@ -498,12 +500,13 @@ impl Shared {
         let mut resolver = Asker::new(RESOLVER);
         for round in 1.. {
             let names = self.names.read().expect("no thread panics").clone();
-            for name in names.iter().skip(client).step_by(CLIENTS) {
+            for (index, name) in names.iter().enumerate().skip(client).step_by(CLIENTS) {
                 if self.stop.load(Ordering::Relaxed) {
                     return;
                 }
                 std::thread::sleep(PAUSE);
-                if let Err(error) = self.request(&mut resolver, name, round) {
+                let is_secure = (index / CLIENTS + round) % SECURE_SHARE == 0;
+                if let Err(error) = self.request(&mut resolver, name, round, is_secure) {
                     self.failures.lock().expect("no thread panics").push(format!("{name}: {error}"));
                 }
             }
@@ -512,7 +515,7 @@ impl Shared {
     }
 
     /// Sends a request for a name to one of its addresses, a different one in each round.
-    fn request(&self, resolver: &mut Asker, name: &str, round: usize) -> Result<(), String> {
+    fn request(&self, resolver: &mut Asker, name: &str, round: usize, is_secure: bool) -> Result<(), String> {
         let addresses = loop {
             let asked = Instant::now();
             let addresses = addresses_of(resolver, name);
@@ -523,18 +526,34 @@ impl Shared {
         let count = addresses.len();
         let mut error = "the resolver returns no address".to_owned();
         for index in 0..count {
-            let address = SocketAddr::new(addresses[(round + index) % count], 80);
+            let address = addresses[(round + index) % count];
             self.requests.fetch_add(1, Ordering::Relaxed);
-            match exchange(address, &format!("GET / HTTP/1.1\r\nHost: {name}"), "") {
-                Some(answer) if answer.status == 200 && answer.body == name => return Ok(()),
-                other => error = format!("{address}: {other:?}"),
+            let (is_answered, what) = if is_secure {
+                let curl = curl(name, address, "--http1.1");
+                (curl.stdout == name.as_bytes(), format!("{curl:?}"))
+            } else {
+                let answer = exchange(SocketAddr::new(address, 80), &format!("GET / HTTP/1.1\r\nHost: {name}"), "");
+                let is_answered = answer.as_ref().is_some_and(|answer| answer.status == 200 && answer.body == name);
+                (is_answered, format!("{answer:?}"))
+            };
+            if is_answered {
+                return Ok(());
             }
+            error = format!("{address}: {what}");
             if !self.tries_the_next.load(Ordering::Relaxed) {
                 break;
             }
         }
         Err(error)
     }
+}
+
+/// Requests a name over HTTPS with a version of HTTP.
+fn curl(name: &str, address: IpAddr, version: &str) -> Output {
+    let (url, resolve) = (format!("https://{name}/"), format!("{name}:443:{address}"));
+    let mut curl = Command::new("curl");
+    curl.args([version, "-ksS", "--max-time", "20", "--resolve", &resolve, &url]);
+    curl.output().expect("curl is installed")
 }
 
 /// Returns the name of one Route on a Router.
@@ -559,25 +578,19 @@ impl SecureClients {
             let (name, address, is_nginx) = (name_on(router, &names).to_owned(), *address, *proxy == "nginx");
             let (stop, failures, requests) = (Arc::clone(&stop), Arc::clone(&failures), Arc::clone(&requests));
             std::thread::spawn(move || {
-                let (url, resolve) = (format!("https://{name}/"), format!("{name}:443:{address}"));
-                let request = |version| {
-                    let mut curl = Command::new("curl");
-                    curl.args([version, "-ksS", "--max-time", "20", "--resolve", &resolve, &url]);
-                    curl.output().expect("curl is installed")
-                };
                 for version in ["--http1.1", "--http2"].into_iter().cycle() {
                     if stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    let mut curl = request(version);
+                    let mut output = curl(&name, address, version);
                     // A reload of nginx ends a new HTTP/2 connection with GOAWAY, last stream 0. Clients send the request again (RFC 9113,
                     // section 8.7), but curl 7.88 does not.
-                    if is_nginx && version == "--http2" && curl.status.code() == Some(CURL_HTTP2_ERROR) {
-                        curl = request(version);
+                    if is_nginx && version == "--http2" && output.status.code() == Some(CURL_HTTP2_ERROR) {
+                        output = curl(&name, address, version);
                     }
                     requests.fetch_add(1, Ordering::Relaxed);
-                    if curl.stdout != name.as_bytes() {
-                        failures.lock().expect("no thread panics").push(format!("{address}: {version}: {curl:?}"));
+                    if output.stdout != name.as_bytes() {
+                        failures.lock().expect("no thread panics").push(format!("{address}: {version}: {output:?}"));
                     }
                 }
             })

@@ -23,6 +23,16 @@ apiVersion: signpost.dev/v1alpha1
 kind: Route
 metadata: {name: web, namespace: shop}
 spec: {to: {name: web}}
+---
+apiVersion: signpost.dev/v1alpha1
+kind: Route
+metadata: {name: one, namespace: shop}
+spec: {to: {name: web}, host: adopted.shard1.v3.rhcloud.com, adopted: {router: shard1, by: listener https of Gateway infra/one}}
+---
+apiVersion: signpost.dev/v1alpha1
+kind: Route
+metadata: {name: two, namespace: shop}
+spec: {to: {name: web}, host: web.eu.shard1.v3.rhcloud.com, adopted: {router: shard1, by: listener https of Gateway infra/one}}
 ";
 
 #[test]
@@ -31,7 +41,7 @@ fn names_without_a_route_are_counted_and_reported() {
     let server = Server::start(Ports::free(), &["--data-dir", data.path()]);
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     kubectl.ok_with(&["apply", "-f", "-"], OBJECTS);
-    kubectl.ok(&["wait", "routes.signpost.dev/web", "-n", "shop", "--for=condition=Resolvable", "--timeout=180s"]);
+    kubectl.ok(&["wait", "routes.signpost.dev", "--all", "-n", "shop", "--for=condition=Resolvable", "--timeout=180s"]);
     let of = |zone: &str| {
         let scrape = Scrape::of(server.admin);
         scrape.sum("signpost_dns_unrouted_requests_total", &[("zone", &format!("{zone}.v3.rhcloud.com."))])
@@ -48,6 +58,8 @@ fn names_without_a_route_are_counted_and_reported() {
         ("shop-web.shard1", "AAAA", &["+tcp"]),
         ("shop-web.routes", "A", &[]),
         ("shard1", "SOA", &[]),
+        ("Adopted.shard1", "A", &[]),
+        ("web.eu.shard1", "A", &[]),
         // These have none there: a typing error, the other shard, and a name below a Route's name.
         ("shop-wbe.shard1", "A", &[]),
         ("SHOP-wbe.shard1", "AAAA", &[]),
@@ -55,12 +67,13 @@ fn names_without_a_route_are_counted_and_reported() {
         ("www.shop-web.shard1", "A", &[]),
         ("a.b.shop-web.shard1", "A", &[]),
         ("shop-web.shard2", "A", &[]),
+        ("below.adopted.shard1", "A", &[]),
     ] {
         ask(name, rtype, more);
     }
-    eventually("all are counted", || ((of("shard1"), of("shard2")) == (5.0, 1.0)).then_some(()));
+    eventually("all are counted", || ((of("shard1"), of("shard2")) == (6.0, 1.0)).then_some(()));
     let scrape = Scrape::of(server.admin);
-    assert_eq!(scrape.sum("signpost_dns_unrouted_requests_total", &[]), 6.0, "and nothing else");
+    assert_eq!(scrape.sum("signpost_dns_unrouted_requests_total", &[]), 7.0, "and nothing else");
     assert_eq!(scrape.sum("signpost_dns_unrouted_lost_total", &[]), 0.0);
 
     let (status, text) = http_get(server.admin, "/unrouted-names").expect("it answers");
@@ -75,7 +88,11 @@ fn names_without_a_route_are_counted_and_reported() {
         names.iter().map(counts).collect()
     };
     let name = |name: &str| format!("{name}.v3.rhcloud.com.");
-    assert_eq!(names(0), [(name("shop-wbe.shard1"), 3, 3), (name("*.shop-web.shard1"), 2, 2)], "{report}");
+    assert_eq!(
+        names(0),
+        [(name("shop-wbe.shard1"), 3, 3), (name("*.shop-web.shard1"), 2, 2), (name("*.adopted.shard1"), 1, 1)],
+        "{report}"
+    );
     assert_eq!(names(1), [(name("shop-web.shard2"), 1, 1)], "{report}");
 
     // A Route that takes the name ends it.
@@ -86,7 +103,7 @@ fn names_without_a_route_are_counted_and_reported() {
     kubectl.ok(&["wait", "routes.signpost.dev/wbe", "-n", "shop", "--for=condition=Resolvable", "--timeout=180s"]);
     ask("shop-wbe.shard1", "A", &[]);
     ask("other.shard1", "A", &[]);
-    eventually("the later one is counted", || (of("shard1") == 6.0).then_some(()));
+    eventually("the later one is counted", || (of("shard1") == 7.0).then_some(()));
     assert!(server.terminate().success());
 }
 

@@ -33,7 +33,7 @@ use signpost_dns::zone::publish::build;
 use signpost_dns::zone::{Contents, Ttl, ZoneDb};
 use signpost_dns::zonefile::write::to_text;
 
-use peers::{APEX, Primary, free_address, knot, knot_zone, named, nsd, powerdns};
+use peers::{APEX, Primary, knot, knot_zone, named, nsd, powerdns};
 
 /// The longest wait for a server, and for an answer.
 const PATIENCE: Duration = Duration::from_secs(180);

@@ -9,7 +9,6 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -23,6 +22,7 @@ use signpost_dns::wire::Name;
 use signpost_dns::zone::ZoneDb;
 use signpost_dns::zone::publish::Publisher;
 use signpost_dns::zonefile::write::to_text;
+use signpost_testing::free_address;
 use tempfile::TempDir;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -139,18 +139,6 @@ impl Drop for Process {
     fn drop(&mut self) {
         drop(self.0.kill());
         drop(self.0.wait());
-    }
-}
-
-/// A loopback address for a server, with a port that the system does not select for clients.
-fn free_address() -> SocketAddr {
-    static TAKEN: AtomicU16 = AtomicU16::new(0);
-    loop {
-        let port = 10_000 + (std::process::id() as u16).wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % 20_000;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
-            return address;
-        }
     }
 }
 

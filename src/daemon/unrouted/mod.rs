@@ -5,8 +5,9 @@
 //! ```
 //!
 //! A name has a Route if the alias zone has a CNAME with its label and exactly this name as its target: the alias zone has a
-//! record for every bound Route. The API is therefore not queried, and a moved Route counts at its current Router. While the
-//! alias zone is missing, nothing is counted. Signpost's own queries for wildcards are not counted either.
+//! record for every bound Route. The API is therefore not queried, and a moved Route counts at its current Router. Adopted hosts have
+//! other labels than their aliases, and come from the objects. While the alias zone is missing, nothing is counted. Signpost's own
+//! queries for wildcards are not counted either.
 
 pub mod tally;
 
@@ -20,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 use self::tally::{NameKey, Tally};
 use crate::admin::unrouted::Report;
 use signpost_control::compiler;
+use signpost_control::compiler::adopted::AdoptedHosts;
+use signpost_control::name_server::status::Status;
 use signpost_control::observe::verify::check::PROBE_LABEL;
 use signpost_dns::nameserver::wildcard_hit::WildcardHit;
 use signpost_dns::transport::wildcard_hits::{WINDOW, WildcardHitReceiver};
@@ -36,6 +39,7 @@ const ROUND: usize = 4096;
 pub struct Unrouted {
     db: Arc<ZoneDb>,
     platform: Arc<compiler::Settings>,
+    status: Arc<Status>,
     counted: Mutex<Counted>,
 }
 
@@ -56,9 +60,9 @@ pub struct Counts {
 
 impl Unrouted {
     /// Returns empty counts for the shards' zones in `db`. Reports contain `names` names per zone.
-    pub fn new(names: usize, db: Arc<ZoneDb>, platform: Arc<compiler::Settings>) -> Self {
+    pub fn new(names: usize, db: Arc<ZoneDb>, platform: Arc<compiler::Settings>, status: Arc<Status>) -> Self {
         let tally = Tally::new(names, Timestamp::now());
-        Unrouted { db, platform, counted: Mutex::new(Counted { tally, lost: 0 }) }
+        Unrouted { db, platform, status, counted: Mutex::new(Counted { tally, lost: 0 }) }
     }
 
     /// Counts the hits in `rings`, until `stop`.
@@ -90,9 +94,10 @@ impl Unrouted {
             return;
         };
         let numbers = self.db.numbers_max();
+        let adopted = Arc::clone(&self.status.state().adopted_hosts);
         let rest = std::iter::from_fn(|| ring.pop()).take(ROUND);
         for hit in [first].into_iter().chain(rest) {
-            if let Some((apex, number)) = self.unrouted(&hit, &snapshot, &aliases) {
+            if let Some((apex, number)) = self.unrouted(&hit, &snapshot, &aliases, &adopted) {
                 let seen = NameKey { label: hit.label().into(), is_below: hit.is_below };
                 let number = Some(number).filter(|number| *number < numbers);
                 self.counted.lock().tally.add(&apex, number, seen, u64::from(hit.weight), now);
@@ -101,13 +106,22 @@ impl Unrouted {
     }
 
     /// Returns the shard's zone and its number, if the name has no Route there.
-    fn unrouted(&self, hit: &WildcardHit, snapshot: &Snapshot, aliases: &Zone) -> Option<(Name, usize)> {
+    fn unrouted(
+        &self,
+        hit: &WildcardHit,
+        snapshot: &Snapshot,
+        aliases: &Zone,
+        adopted: &AdoptedHosts,
+    ) -> Option<(Name, usize)> {
         if hit.label().starts_with(PROBE_LABEL.as_bytes()) {
             return None;
         }
         let zone = snapshot.by_hash(hit.zone)?;
+        let name = zone.apex().prepend(hit.label()).ok()?;
+        if adopted.has(&name, hit.is_below) {
+            return None;
+        }
         if !hit.is_below {
-            let name = zone.apex().prepend(hit.label()).ok()?;
             let alias = aliases.apex().prepend(hit.label()).ok()?;
             let leads_here = |target: &[u8]| target.eq_ignore_ascii_case(name.as_wire());
             let mut records = aliases.owner(&alias).into_iter().filter(|rrset| rrset.rtype == RecordType::CNAME);

@@ -107,6 +107,11 @@ pub(super) async fn delete_account(client: &kube::Client, directory: &str) -> ku
     delete(&platform(client), &account_name(directory)).await
 }
 
+/// Returns the namespace and the name of the account's Secret.
+pub(super) fn account_secret(directory: &str) -> String {
+    format!("{SCHEDULER_LEASE_NAMESPACE}/{}", account_name(directory))
+}
+
 fn account_name(directory: &str) -> String {
     format!("acme-account-{}", hash(&[directory]))
 }

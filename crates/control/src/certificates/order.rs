@@ -233,9 +233,14 @@ async fn give_up(
     subject: &Subject,
     known: &Usable,
     mut stored: StoredAttempt,
-    Failed { failure, ends }: Failed,
+    Failed { mut failure, ends }: Failed,
 ) -> kube::Result<Outcome> {
     let (client, directory) = (&context.client, &context.settings.ca.directory);
+    // An account that the CA has revoked (RFC 8555 §7.3.6). A new one is the operator's decision.
+    if failure.reason == "unauthorized" && !failure.is_validation {
+        failure.message +=
+            &format!("; to create another account, delete Secret {}", objects::account_secret(directory));
+    }
     let (Failure { reason, message, .. }, Subject { router, host, .. }) = (&failure, subject);
     tracing::warn!(router, host, reason, message, "failed to get a certificate; retrying");
     if reason == "accountDoesNotExist" {

@@ -19,7 +19,9 @@ const RENEWED_AT: (i64, i64) = (2, 3);
 const SPREAD: i64 = 30;
 
 /// The time, in seconds, after which an order that the CA does not finish is given up. The CA can have lost it in an outage.
-const ORDER_LIFETIME: i64 = 4 * 3_600;
+const ORDER_LIFETIME: u64 = 4 * 3_600;
+/// The largest difference between the clocks of leaders, in seconds.
+const CLOCK_DIFFERENCE: i64 = 300;
 
 /// The names of one certificate: `*.` and the zone of a Router, with the zone itself, or a custom host of Routes on it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -154,6 +156,9 @@ pub(super) struct Attempt {
     pub(super) order: Option<String>,
     /// The failures in a row.
     pub(super) failures: u32,
+    /// The time of the last failure, in seconds since 1970.
+    #[serde(default)]
+    pub(super) failed_at: i64,
     /// The time of the next attempt, in seconds since 1970.
     pub(super) retry_at: i64,
     /// The last failure, and its reason: `None` if the last order succeeded.
@@ -189,15 +194,20 @@ impl Attempt {
         self.order.is_none() && self.problem.is_none()
     }
 
+    /// Returns whether the pause after a failure lasts. One that begins in the future is of a clock that was wrong.
+    fn pauses(&self, now: i64) -> bool {
+        now < self.retry_at && now >= self.failed_at.saturating_sub(CLOCK_DIFFERENCE)
+    }
+
     /// Records a failure; `random` is a random number. Such an order ends if the CA has refused it.
     pub(super) fn fail(&mut self, failure: &Failure, ends: bool, now: i64, random: u64) {
         let [first, longest] = if failure.is_validation { VALIDATION_PAUSE } else { PAUSE };
         let pause = delay(first, longest, self.failures, random).max(failure.retry_after.unwrap_or_default());
         self.failures = self.failures.saturating_add(1);
-        self.retry_at = now.saturating_add_unsigned(pause.as_secs());
+        (self.failed_at, self.retry_at) = (now, now.saturating_add_unsigned(pause.as_secs()));
         self.problem = Some(failure.message.clone());
         self.reason = Some(failure.reason.clone());
-        if ends || now.saturating_sub(self.since) > ORDER_LIFETIME {
+        if ends || now.abs_diff(self.since) > ORDER_LIFETIME {
             self.order = None;
         }
     }
@@ -239,7 +249,7 @@ pub(super) fn next(
     let step = match (renewal, attempt, blocked) {
         (Some(renewal), ..) if now < renewal => Step::Wait(renewal),
         (.., Some(blocked)) => Step::Blocked(blocked),
-        (_, Some(attempt), _) if now < attempt.retry_at => Step::Wait(attempt.retry_at),
+        (_, Some(attempt), _) if attempt.pauses(now) => Step::Wait(attempt.retry_at),
         (_, Some(Attempt { order: Some(order), .. }), _) => Step::Resume(order.clone()),
         _ => Step::Order,
     };
@@ -285,6 +295,9 @@ mod tests {
             (issued(&["*.s1.example"], 0, 90, "ca"), issued(&["*.s1.example", "s1.example"], 0, 90, "test"));
         let (running, failed) = (attempt("ca", Some("url"), 0), attempt("ca", None, 65));
         let (late, other) = (attempt("ca", Some("url"), 65), attempt("test", Some("url"), 65));
+        // The clock was a year ahead.
+        let ahead = |order| Attempt { failed_at: 364 * DAY, ..attempt("ca", order, 365) };
+        let (ahead, running_ahead) = (ahead(None), ahead(Some("url")));
         let elsewhere = Some(Blocked::Elsewhere);
         for (issued, attempt, blocked, day, expected) in [
             (None, None, None, 0, "order"),
@@ -295,6 +308,10 @@ mod tests {
             (None, Some(&failed), None, 65, "order"),
             (None, Some(&late), None, 64, "wait 65"),
             (None, Some(&late), None, 65, "url"),
+            (None, Some(&ahead), None, 64, "order"),
+            (None, Some(&running_ahead), None, 64, "url"),
+            (Some(&good), Some(&ahead), None, 61, "order"),
+            (None, Some(&ahead), None, 364, "wait 365"),
             // That of another CA.
             (None, Some(&other), None, 1, "order"),
             (Some(&good), None, None, 1, "wait 57"),
@@ -386,7 +403,11 @@ mod tests {
             attempt.fail(&failure, false, now, 0);
             assert!(now < 6 * 3_600, "{attempt:?}");
         }
-        assert!(now > ORDER_LIFETIME);
+        assert!(now.unsigned_abs() > ORDER_LIFETIME);
+        // That of a clock which was ahead, too.
+        let mut ahead = Attempt { order: Some("url".to_owned()), since: 365 * DAY, ..Attempt::default() };
+        ahead.fail(&failure, false, DAY, 0);
+        assert_eq!(ahead.order, None);
         let attempt = attempt.succeeded();
         assert!(attempt.is_over() && attempt.failures == 0 && attempt.directory == "ca");
     }

@@ -18,6 +18,7 @@ pub mod health;
 pub mod inputs;
 pub mod platform;
 
+pub mod adopted;
 pub mod alias;
 pub mod apex;
 pub mod challenges;

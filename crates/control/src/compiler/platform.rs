@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, LazyLock};
 
+use super::adopted::AdoptedHosts;
 use super::challenges::{self, ChallengeInput, TextValues, first_label};
 use super::diagnostic::{Diagnostic, Object};
 use super::digest::Digest;
@@ -130,10 +131,10 @@ impl Input for BindingInput {
         customs.iter().for_each(|host| platform.place_host(host, changes));
         let host = |binding: &Option<Arc<BindingInput>>| binding.as_ref().and_then(|binding| binding.adopted.clone());
         if let Some(host) = host(&old) {
-            platform.adopted.remove(&(host, name.into()));
+            platform.adopted.remove(host, name);
         }
         if let Some((host, binding)) = host(&now).zip(now.clone()) {
-            platform.adopted.insert((host, name.into()), binding);
+            platform.adopted.insert(host, binding);
         }
         let (old_binding, new_binding) = (old.clone(), now.clone());
         if let Some(old) = old
@@ -203,8 +204,7 @@ pub struct Platform {
     bindings: HashMap<Box<str>, Arc<BindingInput>>,
     /// The claimants of a label, in order of precedence; there are several only while claims are broken.
     labels: HashMap<Box<str>, Vec<Arc<BindingInput>>>,
-    /// The bindings with an adopted host, by that and their key.
-    adopted: BTreeMap<(Name, Box<str>), Arc<BindingInput>>,
+    adopted: Arc<AdoptedHosts>,
     /// The bindings with a custom host that the router of a source admitted, by that and their key.
     customs: BTreeMap<(Name, Box<str>), Arc<BindingInput>>,
     /// The ChallengeRecords by their names, and those of each name by their ages.
@@ -263,7 +263,7 @@ impl Platform {
             outer: BTreeMap::new(),
             bindings: HashMap::new(),
             labels: HashMap::new(),
-            adopted: BTreeMap::new(),
+            adopted: Arc::default(),
             customs: BTreeMap::new(),
             challenge_keys: HashMap::new(),
             challenges: BTreeMap::new(),
@@ -454,6 +454,11 @@ impl Platform {
         values.take(VALUES_MAX).collect()
     }
 
+    /// Returns the adopted hosts, which follow the objects.
+    pub fn adopted_hosts(&self) -> Arc<AdoptedHosts> {
+        Arc::clone(&self.adopted)
+    }
+
     /// Returns whether the namespace of a ChallengeRecord has the name that it is about.
     pub fn permits(&self, challenge: &ChallengeInput) -> bool {
         let is_theirs = |binding: &BindingInput| {
@@ -472,18 +477,15 @@ impl Platform {
             return false;
         }
         let wildcard = subject.wildcard().ok();
-        let hosts = [Some(subject.clone()), wildcard].into_iter().flatten();
-        let mut adopted = hosts.flat_map(|host| {
-            let from = (host.clone(), Box::default());
-            self.adopted.range(from..).take_while(move |((name, _), _)| *name == host).map(|(_, binding)| binding)
-        });
+        let hosts = [Some(subject.clone()), wildcard];
+        let is_adopted = || hosts.iter().flatten().any(|host| self.adopted.any_of(host, is_theirs));
         let label = first_label(&subject).and_then(|label| self.alias(&label));
         let is_at = |binding: &BindingInput| {
             let zone = subject.parent().unwrap_or_else(Name::root);
             let is_alias = self.domains.iter().any(|domain| domain.alias_apex == zone);
             is_alias || binding.former_names.contains(&zone) || text_of(&zone).eq_ignore_ascii_case(&binding.shard)
         };
-        label.is_some_and(|binding| is_theirs(binding) && is_at(binding)) || adopted.any(|binding| is_theirs(binding))
+        label.is_some_and(|binding| is_theirs(binding) && is_at(binding)) || is_adopted()
     }
 
     /// Returns the names of ChallengeRecords that a binding can permit.
@@ -595,10 +597,8 @@ impl Platform {
                 is_older(binding) && (is_there || binding.former_names.contains(&outer))
             })
         };
-        let from = (apex.clone(), Box::default());
-        let mut adopted = self.adopted.range(from..).take_while(|((host, _), _)| host.is_at_or_below(apex));
         let is_there = |binding: &BindingInput| zone.eq_ignore_ascii_case(&binding.shard) && is_older(binding);
-        (adopted.any(|(_, binding)| is_there(binding)) || of_label()).then_some(outer)
+        (self.adopted.any_below(apex, is_there) || of_label()).then_some(outer)
     }
 
     /// Updates the diagnostics of the Routers that claim an apex.

@@ -205,6 +205,7 @@ pub async fn run(
             zones
         }
     };
+    publisher.status.state().adopted_hosts = zones.platform().adopted_hosts();
     let ended = publisher.ended();
     let ledger_relist = LedgerRelist::new();
     let reminder = Reminder::new("their names are still served");

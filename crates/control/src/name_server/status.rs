@@ -8,6 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::platform_zones::Counters;
 use crate::compiler::Diagnostic;
+use crate::compiler::adopted::AdoptedHosts;
 use crate::deletion_hold::losses::HeldLosses;
 
 /// The shared status: the loop writes it, and any thread reads it.
@@ -43,6 +44,8 @@ pub struct State {
     pub former_domains: usize,
     /// The problems of objects: conflicts, and records that cannot be served. At most a second old.
     pub diagnostics: Vec<Diagnostic>,
+    /// The adopted hosts of the objects.
+    pub adopted_hosts: Arc<AdoptedHosts>,
 }
 
 impl State {

@@ -32,6 +32,8 @@ pub struct Behavior {
     pub renewal: Option<([&'static str; 2], u64)>,
     /// The problem of new orders, and the pause that it requires, in seconds.
     pub problem: Option<(&'static str, u64)>,
+    /// The number of accounts that are revoked, the oldest first.
+    pub revoked_accounts: usize,
     /// Whether orders that replace a certificate are rejected.
     pub rejects_replacements: bool,
     pub chain: Chain,
@@ -66,6 +68,7 @@ struct Shared {
     base: String,
     issuer: Issuer<'static, KeyPair>,
     root: Certificate,
+    accounts: Mutex<usize>,
     /// The requests for orders that were received.
     requests: Mutex<Vec<Value>>,
     /// The chains of the orders, in PEM.
@@ -97,6 +100,7 @@ impl Authority {
             base: base.clone(),
             issuer,
             root,
+            accounts: Mutex::default(),
             requests: Mutex::default(),
             chains: Mutex::default(),
             renewals: Mutex::default(),
@@ -167,9 +171,18 @@ async fn with_nonce(mut response: Response) -> Response {
 
 /// Returns the payload of a signed request.
 fn payload(body: &Bytes) -> Value {
+    part(body, "payload")
+}
+
+/// Returns the number of the account that signed a request.
+fn account_of(body: &Bytes) -> Option<usize> {
+    part(body, "protected")["kid"].as_str()?.rsplit('/').next()?.parse().ok()
+}
+
+fn part(body: &Bytes, name: &str) -> Value {
     let request: Value = serde_json::from_slice(body).expect("a signed request");
-    let payload = BASE64URL_NOPAD.decode(request["payload"].as_str().expect("a payload").as_bytes()).expect("base64");
-    serde_json::from_slice(&payload).unwrap_or_default()
+    let part = BASE64URL_NOPAD.decode(request[name].as_str().expect("a text").as_bytes()).expect("base64");
+    serde_json::from_slice(&part).unwrap_or_default()
 }
 
 async fn directory(State(shared): State<Arc<Shared>>) -> Response {
@@ -185,7 +198,9 @@ async fn directory(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn account(State(shared): State<Arc<Shared>>) -> Response {
-    let location = [(header::LOCATION, format!("{}/account/1", shared.base))];
+    let mut accounts = shared.accounts.lock();
+    *accounts += 1;
+    let location = [(header::LOCATION, format!("{}/account/{}", shared.base, *accounts))];
     (StatusCode::CREATED, location, json!({"status": "valid"}).to_string()).into_response()
 }
 
@@ -212,6 +227,9 @@ async fn new_order(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     let (behavior, request) = (shared.behavior.lock().clone(), payload(&body));
     shared.requests.lock().push(request.clone());
     shared.chains.lock().push(None);
+    if account_of(&body).is_some_and(|account| account <= behavior.revoked_accounts) {
+        return problem("unauthorized", "the account is revoked", StatusCode::UNAUTHORIZED, 0);
+    }
     if let Some((kind, pause)) = behavior.problem {
         return problem(kind, "not now", StatusCode::TOO_MANY_REQUESTS, pause);
     }

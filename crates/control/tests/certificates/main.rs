@@ -111,6 +111,18 @@ impl Scene {
         (state, !data["tls.key"].0.is_empty())
     }
 
+    /// Deletes the platform's Secrets whose names have a prefix; returns their names.
+    async fn delete_secrets(&self, prefix: &str) -> Vec<String> {
+        let secrets: Api<Secret> = Api::namespaced(self.admin(), SCHEDULER_LEASE_NAMESPACE);
+        let all = secrets.list(&ListParams::default()).await.expect("listed");
+        let names = all.items.into_iter().filter_map(|secret| secret.metadata.name);
+        let names: Vec<String> = names.filter(|name| name.starts_with(prefix)).collect();
+        for name in &names {
+            secrets.delete(name, &Default::default()).await.expect("deleted");
+        }
+        names
+    }
+
     /// Returns the Events, each as `type reason note`.
     async fn events(&self) -> Vec<String> {
         let events = Api::<Event>::all(self.admin()).list(&ListParams::default()).await.expect("listed");
@@ -243,6 +255,38 @@ async fn the_pause_of_a_rate_limit_is_kept() {
     assert!(events[0].contains("not now (urn:ietf:params:acme:error:rateLimited)"), "{events:?}");
 }
 
+/// The platform makes no other account for one that the CA has revoked, and says how to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revoked_account_is_replaced_when_its_secret_is_deleted() {
+    let scene = Scene::start().await;
+    let past = Some((["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"], 21_600));
+    scene.authority.set(Behavior { renewal: past, ..Behavior::default() });
+    let leader = scene.lead();
+    leader.until(true, "Stub CA issued").await;
+    leader.stop().await;
+    let good = scene.certificate().await.expect("a certificate");
+    let revoked = Behavior { renewal: past, revoked_accounts: 1, ..Behavior::default() };
+    scene.authority.set(revoked);
+    let leader = scene.lead();
+    let message = leader.until(true, "the account is revoked (urn:ietf:params:acme:error:unauthorized)").await;
+    leader.stop().await;
+    let count = scene.authority.orders().len();
+    let leader = scene.lead();
+    leader.until(true, "the account is revoked").await;
+    leader.stop().await;
+    assert_eq!(scene.authority.orders().len(), count, "no attempt before its time");
+    assert_eq!(scene.certificate().await.as_ref(), Some(&good));
+
+    let accounts = scene.delete_secrets("acme-account-").await;
+    assert_eq!(accounts.len(), 1);
+    let advice = format!("; to create another account, delete Secret signpost-system/{}", accounts[0]);
+    assert!(message.contains(&advice), "{message}");
+    scene.delete_secrets("acme-order-").await;
+    let leader = scene.lead();
+    until("it is renewed", async || scene.certificate().await.as_ref() != Some(&good)).await;
+    leader.stop().await;
+}
+
 /// A certificate for other names or another key, or no certificate at all, leaves the last good one in place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_certificate_replaces_no_good_one() {
@@ -261,15 +305,8 @@ async fn a_wrong_certificate_replaces_no_good_one() {
         (Chain::Unrelated, "sent certificates that do not form a chain"),
         (Chain::Expired, "has to be renewed at once; check the clock"),
     ] {
-        let secrets: Api<Secret> = Api::namespaced(scene.admin(), SCHEDULER_LEASE_NAMESPACE);
-        let orders = ListParams::default().labels("app.kubernetes.io/component=acme");
         // The pause after the failure before is over.
-        for secret in secrets.list(&orders).await.expect("listed") {
-            let name = secret.metadata.name.expect("it has one");
-            if name.starts_with("acme-order-") {
-                secrets.delete(&name, &Default::default()).await.expect("deleted");
-            }
-        }
+        scene.delete_secrets("acme-order-").await;
         let count = scene.authority.orders().len();
         scene.authority.set(Behavior { renewal: past, chain, ..Behavior::default() });
         let leader = scene.lead();

@@ -8,14 +8,16 @@
 //! [`Limits::write`]: super::stream::Limits::write
 //! [`Limits::transfer`]: super::stream::Limits::transfer
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::pending;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -31,6 +33,9 @@ pub(super) const IN_FLIGHT_PER_CONNECTION_MAX: usize = 16;
 /// The maximum number of answers of many messages in flight. Each has one message of 64 KiB, and keeps its version of a zone.
 const MANY_MAX: usize = 128;
 
+/// The maximum number of them for one client, which is an address, so that one client cannot keep the others from their transfers.
+const MANY_PER_CLIENT_MAX: usize = 64;
+
 /// The maximum number of later answers in flight on streams, and again over UDP, where the clients' addresses can be forged.
 const LATER_MAX: usize = 1_024;
 
@@ -44,14 +49,49 @@ pub(super) struct HandOffs {
     /// The maximum time of an answer of many messages.
     many_time: Duration,
     many: Arc<Semaphore>,
+    clients: Arc<Clients>,
     later: Arc<Semaphore>,
     later_udp: Arc<Semaphore>,
+}
+
+/// The number of answers of many messages in flight for each client that has one.
+type Clients = Mutex<HashMap<IpAddr, usize>>;
+
+/// The room of an answer of many messages.
+struct ManyPermit {
+    clients: Arc<Clients>,
+    client: IpAddr,
+    _of_all: OwnedSemaphorePermit,
+}
+
+impl Drop for ManyPermit {
+    fn drop(&mut self) {
+        let mut clients = self.clients.lock();
+        if let Some(count) = clients.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                clients.remove(&self.client);
+            }
+        }
+    }
 }
 
 impl HandOffs {
     pub(super) fn new(handler: Arc<dyn Handler>, many_time: Duration) -> Self {
         let [many, later, later_udp] = [MANY_MAX, LATER_MAX, LATER_MAX].map(|most| Arc::new(Semaphore::new(most)));
-        HandOffs { handler, many_time, many, later, later_udp }
+        HandOffs { handler, many_time, many, clients: Arc::default(), later, later_udp }
+    }
+
+    /// Returns the room for an answer of many messages, if there is room.
+    fn many_permit(&self, client: IpAddr) -> Option<ManyPermit> {
+        let of_all = Arc::clone(&self.many).try_acquire_owned().ok()?;
+        let client = client.to_canonical();
+        let mut clients = self.clients.lock();
+        let count = clients.get(&client).copied().unwrap_or_default();
+        (count < MANY_PER_CLIENT_MAX).then(|| {
+            clients.insert(client, count + 1);
+            ManyPermit { clients: Arc::clone(&self.clients), client, _of_all: of_all }
+        })
     }
 }
 
@@ -70,7 +110,7 @@ pub(super) struct Many {
     pub(super) until: Instant,
     /// Whether a message has been made.
     pub(super) has_begun: bool,
-    _permit: OwnedSemaphorePermit,
+    _permit: ManyPermit,
 }
 
 /// An answer of one message that is not ready yet.
@@ -117,12 +157,11 @@ pub(super) fn hand_over(
         Some((query, signer)) => (query.into_boxed_slice(), Some(signer)),
         None => ((*query).into(), None),
     };
-    let room = |semaphore: &Arc<Semaphore>| has_room.then(|| Arc::clone(semaphore).try_acquire_owned().ok())?;
     let mut message = None;
     match answer {
         Answer::One(octets) => message = Some(octets),
         Answer::Many(cursor) => {
-            if let Some(permit) = room(&hand_offs.many) {
+            if let Some(permit) = has_room.then(|| hand_offs.many_permit(peer.address.ip())).flatten() {
                 let until = Instant::now() + hand_offs.many_time;
                 return Some(InFlight::Many(Many {
                     cursor,
@@ -136,7 +175,8 @@ pub(super) fn hand_over(
         }
         Answer::Later(answer) => {
             let udp = peer.transport == Transport::Udp;
-            if let Some(permit) = room(if udp { &hand_offs.later_udp } else { &hand_offs.later }) {
+            let room = if udp { &hand_offs.later_udp } else { &hand_offs.later };
+            if let Some(permit) = has_room.then(|| Arc::clone(room).try_acquire_owned().ok()).flatten() {
                 return Some(InFlight::Later(Later { answer, query, signer, peer: *peer, _permit: permit }));
             }
         }

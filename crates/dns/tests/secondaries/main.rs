@@ -23,11 +23,12 @@ use signpost_dns::zone::builder::OwnerChange;
 use signpost_dns::zone::publish::{Change, Origin, What, build};
 use signpost_dns::zone::rrset::Rdata;
 use signpost_dns::zone::{Contents, Rrset, Serial, Ttl};
+use signpost_testing::free_address;
 use tempfile::TempDir;
 
 use peers::{
-    APEX, CATALOG, Primary, Server, dig, eventually, free_address, key, knot, knot_catalog, knot_zone, named, nsd,
-    powerdns, serial_of, soa_serial, zone_at,
+    APEX, CATALOG, Primary, Server, dig, eventually, key, knot, knot_catalog, knot_zone, named, nsd, powerdns,
+    serial_of, soa_serial, zone_at,
 };
 use stage::contents;
 

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -120,19 +119,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.0.kill());
         drop(self.0.wait());
-    }
-}
-
-/// A loopback address for a server. Its port is not one that the system selects for clients: their connections occupy it for a minute
-/// after their end, and named, which then cannot listen on TCP, answers over UDP only.
-pub fn free_address() -> SocketAddr {
-    static TAKEN: AtomicU16 = AtomicU16::new(0);
-    loop {
-        let port = 10_000 + (std::process::id() as u16).wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % 20_000;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
-            return address;
-        }
     }
 }
 

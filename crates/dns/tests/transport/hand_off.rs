@@ -1,7 +1,7 @@
 //! Requests that a handler takes over: answers of many messages, answers that come later, and their bounds.
 
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use signpost_dns::nameserver::hand_off::{Answer, Cursor, HandOff, HandOffKind, H
 use signpost_dns::transport::Config;
 use tokio::sync::Semaphore;
 
-use crate::support::{A, PATIENCE, Server, ask, ask_on, connect, framed, query, receive, udp_client};
+use crate::support::{A, PATIENCE, Server, ask, ask_on, connect, connect_from, framed, query, receive, udp_client};
 use crate::{https, tls};
 
 const AXFR: u16 = 252;
@@ -23,6 +23,7 @@ const REFUSED: u8 = 5;
 const OF_CONNECTION: u16 = 16;
 const LATER: u16 = 1_024;
 const MANY: u16 = 128;
+const MANY_PER_CLIENT: u16 = 64;
 
 /// Answers requests for served zones: a transfer with numbered messages, NOTIFY with one message, and UPDATE when the test permits it.
 struct Numbers {
@@ -379,16 +380,28 @@ fn requests_in_flight_are_bounded() {
         handler.permits.add_permits(64);
         (0..64).for_each(|_| assert_eq!(next().1, 0));
     }
-    // Transfers of all connections.
+    // Transfers of all connections of a client, and of all clients.
     let requests: Vec<u8> = (0..OF_CONNECTION).flat_map(|id| framed(&transfer(id))).collect();
-    let mut streams: Vec<_> = (0..MANY / OF_CONNECTION).map(|_| connect(&server)).collect();
-    streams.iter_mut().for_each(|stream| stream.write_all(&requests).unwrap());
-    handler.wait_transfers(MANY.into());
-    let mut another = connect(&server);
+    let clients = [1, 2, 3].map(|last| Ipv4Addr::new(127, 0, 0, last));
+    let mut streams = Vec::new();
+    for (client, before) in [(clients[0], 0), (clients[1], MANY_PER_CLIENT)] {
+        for _ in 0..MANY_PER_CLIENT / OF_CONNECTION {
+            let mut stream = connect_from(client, &server);
+            stream.write_all(&requests).unwrap();
+            streams.push(stream);
+        }
+        handler.wait_transfers((before + MANY_PER_CLIENT).into());
+        assert_eq!(rcode(&over(&mut connect_from(client, &server), &transfer(1))), SERVFAIL);
+    }
+    let mut another = connect_from(clients[2], &server);
     assert_eq!(rcode(&over(&mut another, &transfer(1))), SERVFAIL);
     drop(streams.pop());
     handler.wait_transfers((MANY - OF_CONNECTION).into());
     assert_eq!(over(&mut another, &transfer(1)), numbered(&transfer(1), 0, 60_000));
+    // The first client still has all of its own.
+    assert_eq!(rcode(&over(&mut connect_from(clients[0], &server), &transfer(1))), SERVFAIL);
+    let mut again = connect_from(clients[1], &server);
+    assert_eq!(over(&mut again, &transfer(1)), numbered(&transfer(1), 0, 60_000));
 }
 
 /// Requests in flight at a stop get their answers within the time for the last answers, or SERVFAIL.

@@ -1,11 +1,12 @@
 //! TCP: bounds and timeouts. The tests of RFC 7766's queries and answers are under `tests/conformance/rfc7766`.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    A, PATIENCE, Server, TXT, ask, ask_on, check, connect, framed, query, query_with_option, receive, shard, udp_client,
+    A, PATIENCE, Server, TXT, ask, ask_on, check, connect, connect_from, framed, query, query_with_option, receive,
+    shard, udp_client,
 };
 
 #[test]
@@ -17,15 +18,7 @@ fn connections_are_bounded_by_client_and_in_total() {
         // A tenth of it where there is a crowd.
         config.streams.idle = Duration::from_secs(600);
     });
-    let port = server.address().port();
-    let from = |client: u8| {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-        socket.bind(&std::net::SocketAddr::from(([127, 0, 0, client], 0)).into()).unwrap();
-        socket.connect(&std::net::SocketAddr::from(([127, 0, 0, 1], port)).into()).unwrap();
-        let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream
-    };
+    let from = |client: u8| connect_from(Ipv4Addr::new(127, 0, 0, client), &server);
     let mut first: Vec<_> = (0..3).map(|_| from(1)).collect();
     first.iter_mut().for_each(|stream| ask_on(stream, 1, 4));
     assert_eq!(receive(&mut from(1)), None, "the client has three");

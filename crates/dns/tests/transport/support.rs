@@ -1,7 +1,7 @@
 //! A server with one zone, and messages written and read by hand.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -231,7 +231,15 @@ pub fn ask(client: &UdpSocket, id: u16, answers: u16) {
 
 /// A connection to the server, on which every wait is bounded.
 pub fn connect(server: &Server) -> TcpStream {
-    let stream = TcpStream::connect(server.address()).unwrap();
+    connect_from(Ipv4Addr::LOCALHOST, server)
+}
+
+/// Connects from an address of the loopback network.
+pub fn connect_from(address: Ipv4Addr, server: &Server) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+    socket.connect(&server.address().into()).unwrap();
+    let stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     stream.set_nodelay(true).unwrap();

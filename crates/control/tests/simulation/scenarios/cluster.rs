@@ -185,7 +185,7 @@ impl Cluster {
         self.0.bell.send_modify(|rings| *rings += 1);
     }
 
-    fn answer(&self, request: &Request<Body>) -> Result<Response<Body>, Box<dyn std::error::Error + Send + Sync>> {
+    pub fn answer(&self, request: &Request<Body>) -> Result<Response<Body>, Box<dyn std::error::Error + Send + Sync>> {
         let state = self.0.state.lock();
         if state.is_down {
             return Err("the connection was refused".into());
