@@ -32,6 +32,7 @@ use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::publish::build;
 use signpost_dns::zone::{Contents, Ttl, ZoneDb};
 use signpost_dns::zonefile::write::to_text;
+use signpost_testing::free_address;
 
 use peers::{APEX, Primary, knot, knot_zone, named, nsd, powerdns};
 

@@ -151,10 +151,9 @@ impl Requests {
         if self.service.last_moment().is_some_and(|moment| Instant::now() >= moment) {
             return Err(CloseReason::Stopped);
         }
-        let filled = self.service.stream_workers.with(self.next_worker(), |worker| {
-            let (octets, is_last) = worker.fill(&mut further.many)?;
-            Some((message(octets, true), is_last))
-        });
+        let workers = &self.service.stream_workers;
+        let filled = workers
+            .next_message(self.next_worker(), &mut further.many, |octets, is_last| (message(octets, true), is_last));
         let Some((octets, is_last)) = filled else { return Err(CloseReason::SlowWrite) };
         Ok((self.share(octets, permit), (!is_last).then_some(further)))
     }

@@ -481,10 +481,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         match next {
             Next::Message(message) => put(output, &message),
             Next::Of(mut many) => {
-                let is_last = service.stream_workers.with(self.query_worker, |worker| {
-                    let (message, is_last) = worker.fill(&mut many)?;
+                let is_last = service.stream_workers.next_message(self.query_worker, &mut many, |message, is_last| {
                     put(output, message);
-                    Some(is_last)
+                    is_last
                 });
                 match (is_last, &mut *in_flight) {
                     (Some(false), Some(in_flight)) => in_flight.many.push_back(many),

@@ -231,7 +231,7 @@ pub fn ask(client: &UdpSocket, id: u16, answers: u16) {
 
 /// A connection to the server, on which every wait is bounded.
 pub fn connect(server: &Server) -> TcpStream {
-    connect_from(Ipv4Addr::LOCALHOST, server)
+    with_patience(TcpStream::connect(server.address()).unwrap())
 }
 
 /// Connects from an address of the loopback network.
@@ -239,7 +239,10 @@ pub fn connect_from(address: Ipv4Addr, server: &Server) -> TcpStream {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
     socket.connect(&server.address().into()).unwrap();
-    let stream = TcpStream::from(socket);
+    with_patience(socket.into())
+}
+
+fn with_patience(stream: TcpStream) -> TcpStream {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     stream.set_nodelay(true).unwrap();
