@@ -505,7 +505,7 @@ impl Shared {
                     return;
                 }
                 std::thread::sleep(PAUSE);
-                let is_secure = (index / CLIENTS + round) % SECURE_SHARE == 0;
+                let is_secure = (index / CLIENTS + round).is_multiple_of(SECURE_SHARE);
                 if let Err(error) = self.request(&mut resolver, name, round, is_secure) {
                     self.failures.lock().expect("no thread panics").push(format!("{name}: {error}"));
                 }
@@ -548,7 +548,7 @@ impl Shared {
     }
 }
 
-/// Requests a name over HTTPS with a version of HTTP.
+/// Sends a request for a name over HTTPS, in a version of HTTP.
 fn curl(name: &str, address: IpAddr, version: &str) -> Output {
     let (url, resolve) = (format!("https://{name}/"), format!("{name}:443:{address}"));
     let mut curl = Command::new("curl");

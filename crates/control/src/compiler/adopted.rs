@@ -10,7 +10,9 @@ use super::inputs::BindingInput;
 
 /// The bindings with an adopted host, by that and their key. The platform changes it, and others can read it meanwhile.
 #[derive(Debug, Default)]
-pub struct AdoptedHosts(RwLock<BTreeMap<(Name, Box<str>), Arc<BindingInput>>>);
+pub struct AdoptedHosts(RwLock<ByHost>);
+
+type ByHost = BTreeMap<(Name, Box<str>), Arc<BindingInput>>;
 
 impl AdoptedHosts {
     pub(super) fn insert(&self, host: Name, binding: Arc<BindingInput>) {

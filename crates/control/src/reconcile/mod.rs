@@ -58,6 +58,7 @@ use crate::work::queue::{Item, WorkQueue};
 use crate::world::World;
 use crate::world::condition::ConditionUpdate;
 use crate::world::observations::Observed;
+use signpost_runtime::causes::chain;
 use signpost_types::v1alpha1::route::{ADMITTED, FORMER_NAME_BLOCKED, PUBLISHED, RESOLVABLE, SCHEDULED};
 
 /// The maximum number of actions in flight; one kind gets at most half of them. New Routes are scheduled concurrently, and must
@@ -371,7 +372,7 @@ impl Controller for Reconciler {
             Ok(done) => done,
             Err(error) => {
                 if let Some(omitted) = self.failures.take(now) {
-                    tracing::warn!(?key, %error, omitted, "reconcile failed; retrying");
+                    tracing::warn!(?key, error = chain(&error), omitted, "reconcile failed; retrying");
                 }
                 self.metrics.actions.get_or_create(&[("kind", kind), ("action", "failed")]).inc();
                 return self.queue.failed(&key, now, random());

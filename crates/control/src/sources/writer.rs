@@ -48,6 +48,7 @@ use crate::work::controller::{self, Action, Controller, Inputs, Plan, changes};
 use crate::work::queue::{Item as QueueItem, WorkQueue};
 use crate::world::route::SourceMarks;
 use crate::world::{RouteInfo, RouterInfo, World};
+use signpost_runtime::causes::chain;
 use signpost_types::v1alpha1::route::Route;
 use signpost_types::v1alpha1::router::Router;
 use signpost_types::v1alpha1::{GROUP, SOURCE_LABEL, SOURCE_OBJECT_ANNOTATION, SOURCES_FIELD_MANAGER, VERSION};
@@ -722,7 +723,13 @@ impl Controller for Writer {
             }
             Err(error) => {
                 if let Some(omitted) = self.failures.take(now) {
-                    tracing::warn!(?key, %error, omitted, "sources: a request failed; retrying");
+                    let error = chain(&error);
+                    tracing::warn!(
+                        ?key,
+                        error,
+                        omitted,
+                        "sources: a request to the cluster or the platform failed; retrying"
+                    );
                 }
                 if let (kube::Error::Api(status), Some(source)) = (&error, self.source_of(&key))
                     && matches!(status.code, 400..=499)

@@ -255,7 +255,7 @@ async fn the_pause_of_a_rate_limit_is_kept() {
     assert!(events[0].contains("not now (urn:ietf:params:acme:error:rateLimited)"), "{events:?}");
 }
 
-/// The platform makes no other account for one that the CA has revoked, and says how to.
+/// The platform creates no other account for one that the CA has revoked. The message names the Secret to delete.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revoked_account_is_replaced_when_its_secret_is_deleted() {
     let scene = Scene::start().await;

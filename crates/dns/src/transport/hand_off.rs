@@ -83,14 +83,14 @@ impl HandOffs {
     }
 
     /// Returns the room for an answer of many messages, if there is room.
-    fn many_permit(&self, client: IpAddr) -> Option<ManyPermit> {
+    fn many_permit(&self, client: IpAddr) -> Option<Box<ManyPermit>> {
         let of_all = Arc::clone(&self.many).try_acquire_owned().ok()?;
         let client = client.to_canonical();
         let mut clients = self.clients.lock();
         let count = clients.get(&client).copied().unwrap_or_default();
         (count < MANY_PER_CLIENT_MAX).then(|| {
             clients.insert(client, count + 1);
-            ManyPermit { clients: Arc::clone(&self.clients), client, _of_all: of_all }
+            Box::new(ManyPermit { clients: Arc::clone(&self.clients), client, _of_all: of_all })
         })
     }
 }
@@ -110,7 +110,7 @@ pub(super) struct Many {
     pub(super) until: Instant,
     /// Whether a message has been made.
     pub(super) has_begun: bool,
-    _permit: ManyPermit,
+    _permit: Box<ManyPermit>,
 }
 
 /// An answer of one message that is not ready yet.

@@ -128,6 +128,46 @@ fn others_converge_with_keys() {
     converge(true);
 }
 
+/// RFC 9103: BIND and NSD check the certificate, with and without a key. The server permits transfers over TLS only.
+#[test]
+fn others_follow_over_tls() {
+    for signs in [false, true] {
+        let folder = TempDir::new().unwrap();
+        let here = folder.path();
+        let addresses: [SocketAddr; 2] = std::array::from_fn(|_| free_address());
+        let primary = Primary::start_with(&addresses, signs, true);
+        primary.publish(&zone_of("a A 192.0.2.1\n* A 192.0.2.1"));
+        std::fs::write(here.join("ca.pem"), &primary.certificate).unwrap();
+        let [at_nsd, at_named] = addresses;
+        let servers =
+            [nsd(at_nsd, primary.tls_address, here, signs), named(at_named, primary.tls_address, here, signs, APEX)];
+        let have = |serial: u32| {
+            eventually(&format!("both have serial {serial}"), here, || {
+                addresses.iter().all(|address| soa_serial(*address) == Some(serial))
+            });
+        };
+        have(2026);
+        for serial in 2027..2030 {
+            primary.change(serial, "b", &[[192, 0, 2, serial as u8]]);
+            have(serial);
+        }
+        assert_eq!((zone_at(at_nsd).len(), zone_at(at_nsd)), (5, zone_at(at_named)));
+        assert!(dig(primary.address, &[APEX, "AXFR"]).contains("Transfer failed"), "over TCP");
+        // Another authority ends it.
+        drop(servers);
+        let other = Primary::start(&[], false);
+        std::fs::write(here.join("ca.pem"), &other.certificate).unwrap();
+        let _servers =
+            [nsd(at_nsd, primary.tls_address, here, signs), named(at_named, primary.tls_address, here, signs, APEX)];
+        let before = primary.transfers.counts();
+        primary.change(2030, "b", &[[192, 0, 2, 30]]);
+        std::thread::sleep(Duration::from_secs(3));
+        addresses.iter().for_each(|address| assert_ne!(soa_serial(*address), Some(2030)));
+        let counts = primary.transfers.counts();
+        assert_eq!((counts.full, counts.incremental), (before.full, before.incremental));
+    }
+}
+
 #[test]
 fn zones_come_and_go_through_the_catalog_with_keys() {
     come_and_go(true);

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use signpost_dns::nameserver::Settings;
+use signpost_dns::nameserver::{Settings, Transport};
 use signpost_dns::notify::{Notifier, Secondary};
 use signpost_dns::transfer::catalog::{Catalog, Group};
 use signpost_dns::transfer::{Rule, Transfers};
+use signpost_dns::transport::tls_base::TlsBase;
 use signpost_dns::transport::{self, Config, Running};
 use signpost_dns::tsig::{Key, Keys};
 use signpost_dns::wire::{Name, RecordType};
@@ -20,6 +21,10 @@ use signpost_dns::zone::builder::OwnerChange;
 use signpost_dns::zone::publish::{Change, Origin, Publisher, What, build};
 use signpost_dns::zone::rrset::Rdata;
 use signpost_dns::zone::{Contents, Rrset, Serial, Ttl, ZoneDb};
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tokio_util::sync::CancellationToken;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,6 +42,9 @@ pub struct Primary {
     pub transfers: Arc<Transfers>,
     pub notifier: Arc<Notifier>,
     pub address: SocketAddr,
+    pub tls_address: SocketAddr,
+    /// The certificate of the server, in PEM.
+    pub certificate: String,
     pub runtime: tokio::runtime::Runtime,
     running: Option<Running>,
     pub stop: CancellationToken,
@@ -45,6 +53,11 @@ pub struct Primary {
 impl Primary {
     /// Starts a server that notifies these addresses, with the key if `signs`.
     pub fn start(secondaries: &[SocketAddr], signs: bool) -> Primary {
+        Primary::start_with(secondaries, signs, false)
+    }
+
+    /// Starts the same server, whose zones can be transferred over TLS only if `tls` (RFC 9103).
+    pub fn start_with(secondaries: &[SocketAddr], signs: bool, tls: bool) -> Primary {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let keys = Arc::new(Keys::new([key()]).unwrap());
         let key = signs.then(|| keys.get(key().name()).unwrap().clone());
@@ -52,7 +65,7 @@ impl Primary {
             zones: Vec::new(),
             networks: vec!["127.0.0.0/8".parse().unwrap()],
             keys: key.iter().map(|key| key.name().clone()).collect(),
-            tls: false,
+            tls,
         };
         let groups = vec![Group { name: "shards".to_owned(), zones: Vec::new() }];
         let catalog = Arc::new(Catalog::new(CATALOG.parse().unwrap(), groups, vec![rule.clone()]));
@@ -73,8 +86,11 @@ impl Primary {
         let of_catalog = catalog.clone();
         zones.listen(move |step| of_catalog.record(step));
         db.set_ready();
-        let config = Config { addresses: vec!["127.0.0.1:0".parse().unwrap()], udp_workers: 1, ..Config::default() };
+        let any = || vec!["127.0.0.1:0".parse().unwrap()];
+        let config = Config { addresses: any(), tls_addresses: any(), udp_workers: 1, ..Config::default() };
         let mut bound = transport::bind(&config).unwrap();
+        let (certificate, shown) = make_certificate();
+        bound.set_tls(TlsBase::new(Arc::new(shown)).unwrap());
         bound.set_handler(transfers.clone());
         let settings = Arc::new(ArcSwap::from_pointee(Settings {
             keys: Some(keys),
@@ -85,8 +101,9 @@ impl Primary {
         let stop = CancellationToken::new();
         let (sender, stopped) = (notifier.clone(), stop.clone());
         runtime.spawn(async move { sender.run(stopped).await.unwrap() });
-        let address = running.addresses()[0];
-        Primary { zones, catalog, transfers, notifier, address, runtime, running: Some(running), stop }
+        let (address, tls_address) = (running.addresses()[0], running.encrypted_addresses(Transport::Tls)[0]);
+        let running = Some(running);
+        Primary { zones, catalog, transfers, notifier, address, tls_address, certificate, runtime, running, stop }
     }
 
     pub fn publish(&self, contents: &Contents) {
@@ -110,6 +127,19 @@ impl Drop for Primary {
             self.runtime.block_on(async { drop(tokio::time::timeout(PATIENCE, running.stop()).await) });
         }
     }
+}
+
+/// The name in the certificate of a primary server.
+pub const TLS_NAME: &str = "ns1.example";
+
+/// Returns a certificate in PEM, and the same with its key.
+fn make_certificate() -> (String, SingleCertAndKey) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec![TLS_NAME.to_owned()]).unwrap().self_signed(&key).unwrap();
+    let private = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap();
+    let provider = aws_lc_rs::default_provider();
+    let with_key = CertifiedKey::from_der(vec![certificate.der().clone()], private, &provider).unwrap();
+    (certificate.pem(), SingleCertAndKey::from(with_key))
 }
 
 /// A process that ends with the test.
@@ -172,7 +202,16 @@ pub fn knot(listen: SocketAddr, primary: SocketAddr, folder: &Path, signs: bool,
     start("knotd", &["-c"], folder, &text)
 }
 
+/// NSD, which transfers over TLS if there is a `ca.pem` in the folder.
 pub fn nsd(listen: SocketAddr, primary: SocketAddr, folder: &Path, signs: bool) -> Server {
+    let (tls_section, tls_bundle, tls_name) = match folder.join("ca.pem") {
+        ca if ca.exists() => (
+            format!("tls-auth:\n  name: primary\n  auth-domain-name: {TLS_NAME}\n"),
+            format!("  tls-cert-bundle: \"{}\"\n", ca.display()),
+            " primary",
+        ),
+        _ => Default::default(),
+    };
     let secret = key().secret_text();
     let (key_section, key_name) = match signs {
         true => (
@@ -187,14 +226,22 @@ pub fn nsd(listen: SocketAddr, primary: SocketAddr, folder: &Path, signs: bool) 
     let text = format!(
         "server:\n  ip-address: {host}@{port}\n  server-count: 1\n  username: \"\"\n  chroot: \"\"\n  database: \"\"\n  pidfile: \"\"\n  \
          zonesdir: \"{here}\"\n  xfrdfile: \"{here}/xfrd\"\n  zonelistfile: \"{here}/list\"\n  xfrdir: \"{here}\"\n  \
-         xfrd-reload-timeout: 0\n  verbosity: 2\nremote-control:\n  control-enable: no\n{key_section}zone:\n  name: \"{APEX}\"\n  \
-         zonefile: \"{here}/nsd.zone\"\n  request-xfr: {primary_host}@{primary_port} {key_name}\n  allow-notify: 127.0.0.1 {key_name}\n  \
+         xfrd-reload-timeout: 0\n  verbosity: 2\n{tls_bundle}remote-control:\n  control-enable: no\n{tls_section}{key_section}zone:\n  name: \"{APEX}\"\n  \
+         zonefile: \"{here}/nsd.zone\"\n  request-xfr: {primary_host}@{primary_port} {key_name}{tls_name}\n  allow-notify: 127.0.0.1 {key_name}\n  \
          provide-xfr: 127.0.0.1 NOKEY\n"
     );
     start("nsd", &["-d", "-c"], folder, &text)
 }
 
+/// BIND, which transfers over TLS if there is a `ca.pem` in the folder.
 pub fn named(listen: SocketAddr, primary: SocketAddr, folder: &Path, signs: bool, apex: &str) -> Server {
+    let (tls_section, with_tls) = match folder.join("ca.pem") {
+        ca if ca.exists() => (
+            format!("tls primary {{ ca-file \"{}\"; remote-hostname \"{TLS_NAME}\"; }};\n", ca.display()),
+            " tls primary",
+        ),
+        _ => Default::default(),
+    };
     let (key_section, with_key, notify) = match signs {
         true => (key().to_bind(), " key transfer.example", "key transfer.example"),
         false => (String::new(), "", "127.0.0.1"),
@@ -202,7 +249,7 @@ pub fn named(listen: SocketAddr, primary: SocketAddr, folder: &Path, signs: bool
     let here = folder.display();
     let (host, port) = (listen.ip(), listen.port());
     let (primary_host, primary_port) = (primary.ip(), primary.port());
-    let primaries = format!("{primary_host} port {primary_port}{with_key};");
+    let primaries = format!("{primary_host} port {primary_port}{with_key}{with_tls};");
     let catalog = match apex {
         CATALOG => format!(
             "catalog-zones {{ zone \"{CATALOG}\" default-primaries {{ {primaries} }} in-memory no min-update-interval 1; }};"
@@ -210,7 +257,7 @@ pub fn named(listen: SocketAddr, primary: SocketAddr, folder: &Path, signs: bool
         _ => String::new(),
     };
     let text = format!(
-        "{key_section}options {{ directory \"{here}\"; pid-file none; session-keyfile none; listen-on port {port} {{ {host}; }};\n\
+        "{tls_section}{key_section}options {{ directory \"{here}\"; pid-file none; session-keyfile none; listen-on port {port} {{ {host}; }};\n\
          listen-on-v6 {{ none; }}; dnssec-validation no; notify no; recursion no; allow-transfer {{ 127.0.0.1; }}; \
          serial-query-rate 1000; {catalog} }};\ncontrols {{ }};\nzone \"{apex}\" {{ type secondary; file \"named.db\"; masterfile-format text;\n\
          primaries {{ {primaries} }}; allow-notify {{ {notify}; }}; }};\n"

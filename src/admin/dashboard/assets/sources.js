@@ -60,11 +60,13 @@ const NOTES = [
 function section(heading, { total, items }, columns, query, fallback, keyOf) {
   if (!total) return null;
   const left = total - items.length;
-  return [
+  return h(
+    "section.card",
+    { "data-key": heading },
     h("h2", null, heading, " ", h("span.dim", null, count(total))),
     table(items, columns, { sort: query.sort, fallback, keyOf }),
     left > 0 && h("p.dim", null, `and ${plural(left, "more row")}; shorten the list with the search`),
-  ];
+  );
 }
 
 export function render({ shards, names, notes, reason }, { query }) {
