@@ -203,7 +203,7 @@ fn come_and_go(signs: bool) {
         [knot, other(at_other, primary.address, here, signs, CATALOG)]
     };
     let servers = start_all();
-    // PowerDNS 4.7 seldom ignores a NOTIFY that it has answered, and would look at the catalog after an hour.
+    // PowerDNS 4.7 seldom ignores a NOTIFY that it has answered, and reads the catalog again after an hour.
     let looks = std::cell::Cell::new(0u32);
     let remind = || {
         looks.set(looks.get() + 1);
