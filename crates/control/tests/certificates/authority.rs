@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::serve::Listener;
@@ -69,6 +70,8 @@ struct Shared {
     issuer: Issuer<'static, KeyPair>,
     root: Certificate,
     accounts: Mutex<usize>,
+    /// The number of requests until one gets no response; `None`: all get one.
+    until_silence: Mutex<Option<usize>>,
     /// The requests for orders that were received.
     requests: Mutex<Vec<Value>>,
     /// The chains of the orders, in PEM.
@@ -101,6 +104,7 @@ impl Authority {
             issuer,
             root,
             accounts: Mutex::default(),
+            until_silence: Mutex::default(),
             requests: Mutex::default(),
             chains: Mutex::default(),
             renewals: Mutex::default(),
@@ -115,6 +119,7 @@ impl Authority {
             .route("/certificate/{id}", post(certificate_of))
             .route("/renewal/{id}", get(renewal))
             .layer(axum::middleware::map_response(with_nonce))
+            .layer(axum::middleware::from_fn_with_state(shared.clone(), silence))
             .with_state(shared.clone());
         let listener = Tls { listener, acceptor: TlsAcceptor::from(Arc::new(tls)) };
         tokio::spawn(async move { axum::serve(listener, router).await });
@@ -128,6 +133,16 @@ impl Authority {
 
     pub fn set(&self, behavior: Behavior) {
         *self.shared.behavior.lock() = behavior;
+    }
+
+    /// Answers this number of requests, and not the next one; `None`: answers all.
+    pub fn fall_silent_after(&self, requests: Option<usize>) {
+        *self.shared.until_silence.lock() = requests.map(|requests| requests + 1);
+    }
+
+    /// Returns whether a request has come that gets no response.
+    pub fn is_silent(&self) -> bool {
+        *self.shared.until_silence.lock() == Some(0)
     }
 
     /// Returns the requests for orders.
@@ -162,6 +177,20 @@ impl Listener for Tls {
     fn local_addr(&self) -> std::io::Result<Self::Addr> {
         self.listener.local_addr()
     }
+}
+
+/// Handles a request whose response can be lost.
+async fn silence(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    let is_silent = {
+        let mut left = shared.until_silence.lock();
+        *left = left.map(|left| left.saturating_sub(1));
+        *left == Some(0)
+    };
+    let response = next.run(request).await;
+    if is_silent {
+        std::future::pending::<()>().await;
+    }
+    response
 }
 
 async fn with_nonce(mut response: Response) -> Response {

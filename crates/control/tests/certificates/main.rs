@@ -32,6 +32,8 @@ use authority::{Authority, Behavior, Chain};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ZONE: &str = "*.shard1.v3.example";
+/// A window of renewal that is over, as before a revocation.
+const PAST: Option<([&str; 2], u64)> = Some((["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"], 21_600));
 
 /// A platform with a Router and a CA.
 struct Scene {
@@ -59,6 +61,17 @@ impl Scene {
             "spec": {"addressesFrom": {"instances": true}}});
         Api::<Router>::all(scene.admin()).create(&PostParams::default(), &object(router)).await.expect("created");
         scene
+    }
+
+    /// Starts a platform that has a certificate, whose time of renewal has come.
+    async fn with_certificate() -> (Scene, Secret) {
+        let scene = Scene::start().await;
+        scene.authority.set(Behavior { renewal: PAST, ..Behavior::default() });
+        let leader = scene.lead();
+        leader.until(true, "Stub CA issued").await;
+        leader.stop().await;
+        let certificate = scene.certificate().await.expect("a certificate");
+        (scene, certificate)
     }
 
     fn client(&self, user: &str) -> Client {
@@ -98,6 +111,15 @@ impl Scene {
     async fn certificate(&self) -> Option<Secret> {
         let secrets: Api<Secret> = Api::namespaced(self.admin(), AGENT_NAMESPACE);
         secrets.get_opt(&certificate_name("shard1", ZONE)).await.expect("read")
+    }
+
+    /// Returns the URL of the order in progress, and the private key for it.
+    async fn order_in_progress(&self) -> Option<(String, Vec<u8>)> {
+        let secrets: Api<Secret> = Api::namespaced(self.admin(), SCHEDULER_LEASE_NAMESPACE);
+        let all = secrets.list(&ListParams::default()).await.expect("listed");
+        let data = all.items.into_iter().filter_map(|secret| secret.data).find(|data| data.contains_key("attempt"))?;
+        let state: Value = serde_json::from_slice(&data["attempt"].0).expect("JSON");
+        Some((state["order"].as_str()?.to_owned(), data["tls.key"].0.clone()))
     }
 
     /// Returns the state of the order, and whether its Secret has a private key.
@@ -162,6 +184,12 @@ impl Leader {
         }
     }
 
+    /// Ends the leader as a crash does.
+    async fn kill(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+
     async fn stop(self) {
         self.stop.cancel();
         self.task.await.expect("it ends without a panic");
@@ -192,8 +220,7 @@ async fn the_authority_chooses_the_time_of_renewal() {
     leader.stop().await;
     assert_eq!(scene.authority.orders().len(), 1);
 
-    let past = Some((["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"], 21_600));
-    scene.authority.set(Behavior { renewal: past, ..Behavior::default() });
+    scene.authority.set(Behavior { renewal: PAST, ..Behavior::default() });
     let leader = scene.lead();
     until("it is renewed", async || scene.certificate().await != Some(first.clone())).await;
     // This leader has no suggestion for the new certificate yet.
@@ -211,8 +238,7 @@ async fn the_authority_chooses_the_time_of_renewal() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replacement_that_is_rejected_is_ordered_anew() {
     let scene = Scene::start().await;
-    let past = Some((["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"], 21_600));
-    scene.authority.set(Behavior { renewal: past, rejects_replacements: true, ..Behavior::default() });
+    scene.authority.set(Behavior { renewal: PAST, rejects_replacements: true, ..Behavior::default() });
     let leader = scene.lead();
     leader.until(true, "Stub CA issued").await;
     leader.stop().await;
@@ -255,17 +281,47 @@ async fn the_pause_of_a_rate_limit_is_kept() {
     assert!(events[0].contains("not now (urn:ietf:params:acme:error:rateLimited)"), "{events:?}");
 }
 
+/// A leader is killed at each request to the CA, after the CA has handled it. The next one continues: no key is lost, and at most one order is
+/// repeated.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_killed_at_any_step_has_a_successor() {
+    let (mut resumed, mut steps) = (0, 0);
+    loop {
+        let scene = Scene::start().await;
+        scene.authority.fall_silent_after(Some(steps));
+        let leader = scene.lead();
+        until("it is issued, or the CA falls silent", async || {
+            scene.authority.is_silent() || scene.certificate().await.is_some()
+        })
+        .await;
+        leader.kill().await;
+        if !scene.authority.is_silent() {
+            break;
+        }
+        let before = scene.order_in_progress().await;
+        scene.authority.fall_silent_after(None);
+        let leader = scene.lead();
+        leader.until(true, "Stub CA issued").await;
+        leader.stop().await;
+        let orders = scene.authority.orders().len();
+        let data = scene.certificate().await.and_then(|secret| secret.data).expect("a certificate");
+        match before {
+            Some((_, key)) => {
+                resumed += 1;
+                assert_eq!((orders, &data["tls.key"].0), (1, &key), "step {steps}");
+            }
+            None => assert!(orders <= 2, "step {steps}: {orders}"),
+        }
+        steps += 1;
+    }
+    assert!(steps >= 6 && resumed >= 2, "{steps} {resumed}");
+}
+
 /// The platform creates no other account for one that the CA has revoked. The message names the Secret to delete.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revoked_account_is_replaced_when_its_secret_is_deleted() {
-    let scene = Scene::start().await;
-    let past = Some((["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"], 21_600));
-    scene.authority.set(Behavior { renewal: past, ..Behavior::default() });
-    let leader = scene.lead();
-    leader.until(true, "Stub CA issued").await;
-    leader.stop().await;
-    let good = scene.certificate().await.expect("a certificate");
-    let revoked = Behavior { renewal: past, revoked_accounts: 1, ..Behavior::default() };
+    let (scene, good) = Scene::with_certificate().await;
+    let revoked = Behavior { renewal: PAST, revoked_accounts: 1, ..Behavior::default() };
     scene.authority.set(revoked);
     let leader = scene.lead();
     let message = leader.until(true, "the account is revoked (urn:ietf:params:acme:error:unauthorized)").await;
@@ -290,13 +346,7 @@ async fn a_revoked_account_is_replaced_when_its_secret_is_deleted() {
 /// A certificate for other names or another key, or no certificate at all, leaves the last good one in place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_certificate_replaces_no_good_one() {
-    let scene = Scene::start().await;
-    let past = Some((["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"], 21_600));
-    scene.authority.set(Behavior { renewal: past, ..Behavior::default() });
-    let leader = scene.lead();
-    leader.until(true, "Stub CA issued").await;
-    leader.stop().await;
-    let good = scene.certificate().await.expect("a certificate");
+    let (scene, good) = Scene::with_certificate().await;
     for (chain, expected) in [
         (Chain::OtherNames, "sent a certificate for other names"),
         (Chain::OtherKey, "sent a certificate for another key"),
@@ -308,7 +358,7 @@ async fn a_wrong_certificate_replaces_no_good_one() {
         // The pause after the failure before is over.
         scene.delete_secrets("acme-order-").await;
         let count = scene.authority.orders().len();
-        scene.authority.set(Behavior { renewal: past, chain, ..Behavior::default() });
+        scene.authority.set(Behavior { renewal: PAST, chain, ..Behavior::default() });
         let leader = scene.lead();
         let message = leader.until(true, expected).await;
         leader.stop().await;

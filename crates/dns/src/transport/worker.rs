@@ -276,8 +276,8 @@ impl StreamWorkerPool {
         many: &mut Many,
         take: impl FnOnce(&[u8], bool) -> T,
     ) -> Option<T> {
-        // Threads that wait for the processor go first, such as those that answer over UDP. Without it, their p99 was ten times as long
-        // during transfers (bench `secondaries`).
+        // Threads that wait for the processor go first, such as those that answer over UDP. Without it, their p99 was seven times as
+        // long during transfers (bench `secondaries`).
         std::thread::yield_now();
         self.with(connection, |worker| {
             let (message, is_last) = worker.fill(many)?;

@@ -203,11 +203,11 @@ fn come_and_go(signs: bool) {
         [knot, other(at_other, primary.address, here, signs, CATALOG)]
     };
     let servers = start_all();
-    // PowerDNS 4.7 seldom ignores a NOTIFY that it has answered, and reads the catalog again after an hour.
+    // PowerDNS 4.7 seldom ignores a NOTIFY that it has answered, and reads the catalog again after an hour: it is reminded after a long wait.
     let looks = std::cell::Cell::new(0u32);
     let remind = || {
         looks.set(looks.get() + 1);
-        if !signs && looks.get().is_multiple_of(100) {
+        if !signs && looks.get().is_multiple_of(300) {
             let config_dir = format!("--config-dir={}", here.display());
             let _ = Command::new("pdns_control").args([&config_dir, "retrieve", CATALOG]).output();
         }
@@ -215,12 +215,14 @@ fn come_and_go(signs: bool) {
     let have = |present: std::ops::Range<usize>, gone: std::ops::Range<usize>| {
         for address in addresses {
             for number in present.clone() {
+                looks.set(0);
                 eventually(&format!("{address} has {}", shard(number)), here, || {
                     remind();
                     serial_of(address, &shard(number)) == Some(2026)
                 });
             }
             for number in gone.clone() {
+                looks.set(0);
                 let refuses = || {
                     remind();
                     dig(address, &[&shard(number), "SOA", "+time=1", "+tries=1"]).contains("status: REFUSED")
