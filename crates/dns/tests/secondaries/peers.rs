@@ -271,7 +271,7 @@ pub fn powerdns(listen: SocketAddr, primary: SocketAddr, folder: &Path, signs: b
     let text = format!(
         "launch=gsqlite3\ngsqlite3-database={}\nsecondary=yes\nlocal-address={}\nlocal-port={}\nsocket-dir={here}\nsetuid=\nsetgid=\n\
          disable-syslog=yes\ncache-ttl=0\nquery-cache-ttl=0\nnegquery-cache-ttl=0\nzone-cache-refresh-interval=0\n\
-         xfr-cycle-interval=1\nguardian=no\ndaemon=no\nsecurity-poll-suffix=\n",
+         xfr-cycle-interval=1\nretrieval-threads=1\nguardian=no\ndaemon=no\nsecurity-poll-suffix=\n",
         database.display(),
         listen.ip(),
         listen.port(),
