@@ -1,5 +1,6 @@
 //! Starting each server on one processor with one worker, and reading what it used.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -48,6 +49,12 @@ pub struct Setup<'a> {
 }
 
 impl Setup<'_> {
+    /// Returns the program that is Signpost: the named one, or the built one for zones that only files have; `None`: this one.
+    fn program(&self) -> Option<OsString> {
+        let built = (self.zones.hosts > 0).then(|| env!("CARGO_BIN_EXE_signpost").into());
+        std::env::var_os("SIGNPOST_BIN").filter(|_| self.changes == 0).or(built)
+    }
+
     fn command(&self, directory: &Path, address: SocketAddr) -> std::io::Result<Option<Command>> {
         let (ip, port, here) = (address.ip(), address.port(), directory.display());
         let mut command = Command::new("taskset");
@@ -56,7 +63,7 @@ impl Setup<'_> {
             Server::Echo => {
                 command.arg(std::env::current_exe()?).args(["--serve-echo", &address.to_string()]);
             }
-            Server::Signpost => match std::env::var_os("SIGNPOST_BIN").filter(|_| self.changes == 0) {
+            Server::Signpost => match self.program() {
                 None => {
                     command.arg(std::env::current_exe()?).args(["--serve-zones", &address.to_string()]);
                     command.args(["--zones", &self.zones.count.to_string(), "--changes", &self.changes.to_string()]);

@@ -42,7 +42,7 @@ pub fn is_right(reply: &[u8], zones: usize) -> bool {
 pub struct Zones {
     pub count: usize,
     /// The number of hosts that each zone has in addition.
-    hosts: usize,
+    pub hosts: usize,
     folder: tempfile::TempDir,
     with_suffix: OnceCell<PathBuf>,
     without: OnceCell<PathBuf>,

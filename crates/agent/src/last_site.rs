@@ -15,8 +15,9 @@ use crate::site::Site;
 
 const NAME: &str = "site.json";
 /// The inverse share of time for writing: a changed Site is written immediately, unless writing would then take more than this
-/// part of the time. A change during a write copies the Site, and shares the processor with it: few changes should meet one.
-const SHARE: u32 = 100;
+/// part of the time. A change during a write copies the Site, and shares the processor with it: fewer than one in a hundred should meet
+/// one.
+const SHARE: u32 = 300;
 /// The pause after an error.
 const PAUSE: Duration = Duration::from_secs(1);
 

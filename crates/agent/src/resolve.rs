@@ -137,6 +137,8 @@ pub struct Resolver {
     faults: HashMap<RouteKey, BTreeSet<(Reason, String)>>,
     /// The Secrets with the certificates of hosts.
     secrets: Arc<BTreeMap<Host, Key>>,
+    /// The endpoints of the Site that can get requests.
+    endpoints: usize,
     site: Arc<Site>,
 }
 
@@ -177,6 +179,7 @@ impl Resolver {
             maxima: None,
             faults: HashMap::new(),
             secrets: Arc::default(),
+            endpoints: 0,
             site: Arc::default(),
         }
     }
@@ -204,6 +207,11 @@ impl Resolver {
 
     pub fn site(&self) -> &Arc<Site> {
         &self.site
+    }
+
+    /// Returns the number of endpoints of the Site that can get requests.
+    pub fn endpoints(&self) -> usize {
+        self.endpoints
     }
 
     /// Returns the Secrets with the certificates of hosts: of a host with several paths, that of the Route with the shortest one that
@@ -379,6 +387,8 @@ impl Resolver {
         let networks = |upstream: &Upstream| upstream.settings.networks.as_ref().map_or(0, Vec::len);
         let size = |upstream: &Upstream| upstream.servers.len() + networks(upstream);
         let servers = before.into_iter().chain(&after).map(size).sum();
+        self.endpoints -= before.map_or(0, Upstream::endpoints);
+        self.endpoints += after.as_ref().map_or(0, Upstream::endpoints);
         let routes = &mut Arc::make_mut(&mut self.site).routes;
         match after {
             Some(upstream) => _ = routes.insert(key.clone(), upstream),

@@ -41,7 +41,7 @@ use crate::pending::PendingChanges;
 use crate::proxy::{Applied, Fault, Proxy, ProxyError};
 use crate::resolve::{Limits, Objects, Refused, Resolver, RouteFault, is_served};
 use crate::secrets::{Origin, Secrets};
-use crate::site::{Certificate, Changes, Host, Part, RouteKey, Site};
+use crate::site::{Certificate, Changes, Host, Part, RouteKey, Site, Upstream};
 use crate::traffic::access_log::{AccessLog, Output};
 use crate::traffic::{INTERVAL, Meter, PAUSE_FACTOR, Traffic};
 
@@ -427,7 +427,8 @@ impl Agent {
             }
             Some((revisions, site)) if outcome.is_ok() => {
                 let faults = self.rejected.len() + self.certificate_faults();
-                self.report_site(revisions, &site, faults);
+                let endpoints = site.routes.values().map(Upstream::endpoints).sum();
+                self.report_site(revisions, site.routes.len(), endpoints, faults);
             }
             Some(_) => {}
         }
@@ -446,13 +447,11 @@ impl Agent {
         let pending = self.pending.revisions(self.newest);
         let revisions = Revisions { bindings: self.resolver.revision(pending.bindings), ..pending };
         let faults = self.resolver.routes_at_fault() + self.rejected.len() + self.certificate_faults();
-        self.report_site(revisions, self.resolver.site(), faults);
+        self.report_site(revisions, self.resolver.site().routes.len(), self.resolver.endpoints(), faults);
     }
 
-    fn report_site(&self, revisions: Revisions, site: &Site, faults: usize) {
-        let (certificates, routes) = (&self.certificates, site.routes.len());
-        let endpoints = site.routes.values().flat_map(|upstream| &upstream.servers);
-        let endpoints = endpoints.filter(|server| server.weight > 0).count();
+    fn report_site(&self, revisions: Revisions, routes: usize, endpoints: usize, faults: usize) {
+        let certificates = &self.certificates;
         self.report.send_if_modified(|report| {
             let is_same = (report.revisions, report.routes, report.faults) == (revisions, routes, faults)
                 && report.certificates == *certificates;

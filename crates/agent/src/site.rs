@@ -165,6 +165,11 @@ impl Upstream {
         }
     }
 
+    /// Returns the number of endpoints that can get requests.
+    pub fn endpoints(&self) -> usize {
+        self.servers.iter().filter(|server| server.weight > 0).count()
+    }
+
     /// Returns whether TLS connections go to the application without decryption.
     pub fn is_passthrough(&self) -> bool {
         self.termination == Some(Termination::Passthrough)

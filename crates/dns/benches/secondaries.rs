@@ -91,7 +91,7 @@ fn contents() -> Contents {
 /// Serves the zone until its standard input ends.
 fn serve(address: SocketAddr) {
     let db = Arc::new(ZoneDb::new());
-    db.publish(build(&contents()).unwrap());
+    db.publish(build(contents()).unwrap());
     db.set_ready();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let config = Config { addresses: vec![address], udp_workers: 1, ..Config::default() };

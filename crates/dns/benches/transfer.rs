@@ -59,7 +59,7 @@ fn transfers(criterion: &mut Criterion) {
     let zones = Publisher::new(Arc::new(ZoneDb::new()));
     let listener = Arc::clone(&transfers);
     zones.listen(move |step| listener.record(step));
-    zones.publish([Change::whole(Origin::Objects, build(&aliases()).expect("a zone"))]);
+    zones.publish([Change::whole(Origin::Objects, build(aliases()).expect("a zone"))]);
     let question =
         |qtype: u8| [&[0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], name(APEX).as_wire(), &[0, qtype, 0, 1]].concat();
     let mut buffer = vec![0; 65_535];

@@ -105,7 +105,7 @@ impl Model {
                 for (at, last) in owners {
                     contents.set(owner(apex, *at), addresses(*last)).expect("in the zone");
                 }
-                let zone = publish::build(&contents).expect("it has a SOA");
+                let zone = publish::build(contents.clone()).expect("it has a SOA");
                 self.zones.insert((apex.clone(), *who), Some(contents));
                 Change::whole(origin(*who), zone)
             }

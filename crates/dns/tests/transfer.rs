@@ -51,7 +51,7 @@ impl Primary {
     }
 
     fn publish(&self, contents: &Contents) {
-        let zone = build(contents).unwrap();
+        let zone = build(contents.clone()).unwrap();
         let step = self.zones.publish([Change::whole(Origin::Objects, zone)]);
         assert!(step.refused.is_empty());
     }

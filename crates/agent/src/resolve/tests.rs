@@ -10,7 +10,7 @@ use signpost_types::v1alpha1::route::WEIGHT_DEFAULT;
 use super::*;
 use crate::render::Settings;
 use crate::render::haproxy::Layout;
-use crate::site::{Insecure, Termination};
+use crate::site::{Insecure, Termination, Upstream};
 
 /// Objects from JSON.
 struct World {
@@ -661,6 +661,8 @@ proptest! {
             last.into_iter().for_each(|step| _ = fresh.update(changed(step)));
             prop_assert_eq!(resolver.site(), fresh.site());
             prop_assert_eq!(&resolver.faults, &fresh.faults);
+            let endpoints: usize = fresh.site().routes.values().map(Upstream::endpoints).sum();
+            prop_assert_eq!((resolver.endpoints(), fresh.endpoints()), (endpoints, endpoints));
             prop_assert_eq!(resolver.revision(100), fresh.revision(100));
         }
         late.advance(resolver.site(), &resolver.site().certificates, Some(&pending.into_iter().collect())).expect("there is room");

@@ -45,9 +45,11 @@ impl Busiest {
         scored.chosen.as_mut().unwrap_or(&mut self.other).add(more);
     }
 
-    /// Keeps only the Routes for which a condition holds.
-    pub(super) fn retain(&mut self, mut holds: impl FnMut(&RouteKey, &str) -> bool) {
-        self.routes.retain(|key, scored| holds(key, &scored.id));
+    /// Forgets a Route, unless it still has this identifier.
+    pub(super) fn forget_unless(&mut self, key: &RouteKey, id: Option<&str>) {
+        if self.routes.get(key).is_some_and(|scored| Some(&*scored.id) != id) {
+            self.routes.remove(key);
+        }
     }
 
     /// Chooses the Routes after a reading.
@@ -110,7 +112,7 @@ mod tests {
         add(&mut busiest, 5, 10);
         busiest.choose();
         assert!(chosen(&busiest).contains(&"test/r0005".to_owned()));
-        busiest.retain(|key, _| key.as_str() != "test/r0005");
+        busiest.forget_unless(&"test/r0005".parse().expect("a Route"), None);
         assert_eq!(chosen(&busiest).len(), ROUTES_MAX - 1);
     }
 }

@@ -17,6 +17,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::{Delta, Mean, Reading, delta_of};
@@ -28,6 +29,9 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const BYTES_MAX: u64 = 128 << 20;
 /// The longest line that is read. Those of HAProxy 3 have less than 1 KiB.
 const LINE_BYTES_MAX: usize = 8 << 10;
+/// The number of lines after which a reading lets other tasks go first: HAProxy sends faster than they are read, and 20,000 lines take
+/// 0.2 s, in which no command for a change would be sent.
+const LINES_AT_ONCE: usize = 64;
 /// The most replaced workers that are read. Each lives for at most 30 minutes.
 const REPLACED_MAX: usize = 8;
 /// The largest counter.
@@ -292,11 +296,14 @@ impl HaproxyMeter {
                 worker.readings += u64::from(is_whole && rows == 0);
             } else if let Some(pid) = &pid {
                 let row = layout.as_ref().and_then(|layout| layout.row(text));
-                let of_table = || table_row(text).map(|(key, count)| CounterRow::Unavailable(key, count));
                 let row = row.map(|(proxy, server, values)| CounterRow::Row(proxy, server, values));
-                if let Some(row) = of_table().or(row) {
+                let of_table = || table_row(text).map(|(key, count)| CounterRow::Unavailable(key, count));
+                if let Some(row) = row.or_else(of_table) {
                     rows += 1;
                     self.state.lock().add(pid, row);
+                }
+                if rows % LINES_AT_ONCE == 0 {
+                    yield_now().await;
                 }
             }
         }

@@ -327,8 +327,10 @@ impl Traffic {
             if let Some(before) = &before {
                 state.ids.remove(&before.id);
             }
-            let Some(upstream) = site.routes.get(key) else { continue };
-            let id = route_id(&upstream.uid);
+            let upstream = site.routes.get(key);
+            let id = upstream.map(|upstream| route_id(&upstream.uid));
+            state.busiest.forget_unless(key, id.as_deref());
+            let Some((upstream, id)) = upstream.zip(id) else { continue };
             let mut route = before.filter(|route| route.id == id).unwrap_or_default();
             let mut known: HashMap<SocketAddr, Endpoint> =
                 std::mem::take(&mut route.endpoints).into_iter().map(|one| (one.address, one)).collect();
@@ -348,7 +350,6 @@ impl Traffic {
             route.id = id;
             state.routes.insert(key.clone(), route);
         }
-        state.busiest.retain(|key, id| state.routes.get(key).is_some_and(|route| route.id == id));
     }
 
     /// Adds a reading, a time after the previous one. What belongs to no Route of the Site is dropped.

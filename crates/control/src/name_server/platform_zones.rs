@@ -496,7 +496,7 @@ impl Large {
         if is_served {
             timeline.set_served();
         }
-        let build = || publish::build(&kind.contents(platform, &settings)).expect("the zone has been given a SOA");
+        let build = || publish::build(kind.contents(platform, &settings)).expect("the zone has been given a SOA");
         let unpublished = (!is_served).then(build);
         Large { kind, config: settings.digest(), apex: kind.apex(&settings).clone(), settings, timeline, unpublished }
     }

@@ -123,7 +123,7 @@ fn restore_parent(
     for (owner, values) in texts.iter().filter(|(owner, _)| is_of_host(owner, domain.domain())) {
         delegations.set_texts(owner, values.clone());
     }
-    (delegations.digest() == published.digest).then(|| build(&parent::zone(&delegations, domain, published.serial.0)))
+    (delegations.digest() == published.digest).then(|| build(parent::zone(&delegations, domain, published.serial.0)))
 }
 
 /// Builds the alias zone of a domain. `settings`: those of the whole platform, whose alias zones have the same values.
@@ -147,9 +147,9 @@ fn restore_alias(
     let parts = loaded.bindings.iter().map(|binding| Digest::of_alias(&binding.label, binding.target()));
     let texts = below.iter().map(|(label, values)| challenges::digest(label.as_bytes(), values));
     let digest = parts.chain(texts).fold(Digest::default(), Digest::plus);
-    (digest == published.digest).then(|| build(&alias::zone(&loaded.bindings, &below, domain, published.serial.0)))
+    (digest == published.digest).then(|| build(alias::zone(&loaded.bindings, &below, domain, published.serial.0)))
 }
 
-fn build(contents: &Contents) -> Arc<Zone> {
+fn build(contents: Contents) -> Arc<Zone> {
     publish::build(contents).expect("the zone has been given a SOA")
 }

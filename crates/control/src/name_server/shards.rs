@@ -98,6 +98,6 @@ impl Shard {
     pub fn build(&self, settings: &Settings, serial: Serial) -> Built {
         let mut diagnostics = self.router.diagnostics.to_vec();
         let contents = self.router.zone(&self.former_names, settings, serial.0, &mut diagnostics);
-        Built { zone: publish::build(&contents).expect("the zone has been given a SOA"), diagnostics }
+        Built { zone: publish::build(contents).expect("the zone has been given a SOA"), diagnostics }
     }
 }

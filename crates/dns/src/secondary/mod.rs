@@ -38,7 +38,7 @@ use crate::nameserver::hand_off::{Answer, HandOff, HandOffKind, Handler};
 use crate::wire::header::{FLAG_AA, FLAG_QR, HEADER_OCTETS, Header, Opcode};
 use crate::wire::{Class, Name, RecordType};
 use crate::zone::image::Unavailable;
-use crate::zone::publish::{Change, Origin, Publisher, What, build};
+use crate::zone::publish::{Change, Origin, Publisher, What};
 use crate::zone::{Contents, Serial, Zone, diff};
 
 /// The maximum number of zones that are transferred at once.
@@ -362,7 +362,7 @@ fn next_version(before: Option<&Zone>, received: Received) -> Result<Option<Vers
 
 /// Compiles a zone that was checked.
 fn version(contents: Contents) -> Result<Version, Fault> {
-    let zone = build(&contents).map_err(|error| Fault::Check(error.to_string()))?;
+    let zone = Zone::build(&contents).map(Arc::new).map_err(|error| Fault::Check(error.to_string()))?;
     let soa = contents.get(contents.apex(), RecordType::SOA).and_then(|rrset| Soa::of(rrset.rdata.first()?));
     match (soa, zone.serial()) {
         (Some(soa), Some(serial)) => Ok(Version { contents, soa, serial, change: What::Whole(zone) }),

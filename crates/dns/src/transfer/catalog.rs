@@ -173,7 +173,7 @@ impl Catalog {
                         contents.set(change.owner.clone(), rrset).expect("the owners are in the zone");
                     }
                 }
-                let zone = build(&contents).expect("it has a SOA, and no records that exclude each other");
+                let zone = build(contents).expect("it has a SOA, and no records that exclude each other");
                 self.zones.publish([Change::whole(origin, zone)])
             }
         };

@@ -3,6 +3,7 @@
 //! Apart from compiling each owner's records, this creates a node for every empty non-terminal (RFC 4592 §2.2.2), counts each
 //! node's children, so that a change can remove an empty non-terminal, and marks the names below cuts and DNAMEs.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -71,10 +72,24 @@ const STRUCTURAL: u8 = flag::WILDCARD_CHILD | flag::OCCLUDED;
 impl Zone {
     /// Compiles `contents`. It rejects only contents that cannot be served at all; checks find inconsistent ones.
     pub fn build(contents: &Contents) -> Result<Zone, BuildError> {
-        let apex = contents.apex();
-        let denial = Denial::build(contents).map_err(|_: TooLarge| BuildError::TooLarge { apex: apex.clone() })?;
-        let nodes = compile_all(contents)?;
-        assemble(apex, nodes, denial.map(Arc::new))
+        let owners = contents.owners().map(|(owner, rrsets)| (Cow::Borrowed(owner), Cow::Borrowed(rrsets)));
+        Zone::build_from(contents, denial_of(contents)?, contents.owner_count(), owners)
+    }
+
+    /// Does the same, and frees the memory of the contents meanwhile: of a million owners, a quarter of what both take.
+    pub fn build_consuming(mut contents: Contents) -> Result<Zone, BuildError> {
+        let (denial, count) = (denial_of(&contents)?, contents.owner_count());
+        let owners = contents.take_owners().map(|(owner, rrsets)| (Cow::Owned(owner), Cow::Owned(rrsets)));
+        Zone::build_from(&contents, denial, count, owners)
+    }
+
+    fn build_from<'c>(
+        contents: &Contents,
+        denial: Option<Arc<Denial>>,
+        count: usize,
+        owners: impl Owners<'c>,
+    ) -> Result<Zone, BuildError> {
+        assemble(contents.apex(), Compilation::nodes(contents, count, owners)?, denial)
     }
 
     /// Returns this zone with all records of some owners replaced; the cost depends on the change, not on the size of the zone,
@@ -114,54 +129,103 @@ impl Zone {
     }
 }
 
-/// Returns the nodes of all owners, with empty non-terminals; the apex first.
-fn compile_all(contents: &Contents) -> Result<Vec<Vec<u8>>, BuildError> {
-    let apex = contents.apex();
-    let no_soa = || BuildError::NoSoa { apex: apex.clone() };
-    let mut nodes: Vec<Vec<u8>> = Vec::with_capacity(contents.owner_count());
-    // The path from the apex to the last node: canonical order visits a name directly before the names below it.
-    let mut path: Vec<(Name, usize)> = Vec::new();
-    let mut counted: Vec<u32> = Vec::with_capacity(contents.owner_count());
-    for (owner, rrsets) in contents.owners() {
-        check_rdata(owner, rrsets)?;
-        let plain: Vec<Rrset>;
-        let mut rrsets = rrsets;
-        if denial::is_hashed(rrsets) {
-            // Names of hashes do not exist as names (RFC 5155 §7.2.8).
-            plain = Denial::without_nsec3(rrsets);
-            if plain.is_empty() {
-                continue;
-            }
-            rrsets = &plain;
-        }
-        if path.is_empty() && owner != apex {
-            return Err(no_soa());
-        }
-        while path.last().is_some_and(|(above, _)| !owner.is_below(above)) {
-            path.pop();
-        }
-        let base = path.last().map_or(0, |(above, _)| above.label_count() + 1);
-        let missing = if path.is_empty() { 0 } else { owner.label_count() - base };
-        for skipped in (0..=missing).rev() {
-            let (name, rrsets) = match skipped {
-                0 => (owner.clone(), rrsets),
-                _ => (ancestor(owner, skipped), &[][..]),
-            };
-            let weights = |rtype| contents.weights(&name, rtype).map(<[u16]>::to_vec);
-            let mut node = compile::compile(&NodeSource { owner: &name, apex, rrsets, weights: &weights });
-            if let Some((_, parent)) = path.last() {
-                counted[*parent] += 1;
-                adopt(&mut nodes[*parent], &mut node, name.is_wildcard());
-            }
-            path.push((name, nodes.len()));
-            nodes.push(node);
-            counted.push(0);
-        }
+fn denial_of(contents: &Contents) -> Result<Option<Arc<Denial>>, BuildError> {
+    let too_large = |_: TooLarge| BuildError::TooLarge { apex: contents.apex().clone() };
+    Ok(Denial::build(contents).map_err(too_large)?.map(Arc::new))
+}
+
+/// The nodes of a zone, and what is known of them together.
+#[derive(Default)]
+pub(super) struct Nodes {
+    octets: Vec<Vec<u8>>,
+    owner_count: usize,
+    /// The most labels of a node, above the apex.
+    labels_max: usize,
+}
+
+impl Nodes {
+    pub(super) fn push(&mut self, node: Vec<u8>) {
+        let view = Node::at(&node);
+        self.owner_count += usize::from(!view.is_empty_non_terminal());
+        self.labels_max = self.labels_max.max(labels_in(view.relative()));
+        self.octets.push(node);
     }
-    for (node, children) in nodes.iter_mut().zip(counted) {
-        compile::set_children(node, children);
+}
+
+impl FromIterator<Vec<u8>> for Nodes {
+    fn from_iter<I: IntoIterator<Item = Vec<u8>>>(octets: I) -> Nodes {
+        let mut nodes = Nodes::default();
+        octets.into_iter().for_each(|node| nodes.push(node));
+        nodes
     }
-    if nodes.is_empty() { Err(no_soa()) } else { Ok(nodes) }
+}
+
+/// Owners with their RRsets, in canonical order.
+trait Owners<'c>: Iterator<Item = (Cow<'c, Name>, Cow<'c, [Rrset]>)> {}
+
+impl<'c, I: Iterator<Item = (Cow<'c, Name>, Cow<'c, [Rrset]>)>> Owners<'c> for I {}
+
+/// Compiles all owners of a zone, and empty non-terminals.
+struct Compilation<'c, 'w> {
+    /// Has the weights.
+    contents: &'w Contents,
+    nodes: Nodes,
+    /// The number of children of each node.
+    children: Vec<u32>,
+    /// The path from the apex to the last node: canonical order visits a name directly before the names below it.
+    path: Vec<(Cow<'c, Name>, usize)>,
+}
+
+impl<'c> Compilation<'c, '_> {
+    /// Returns the nodes of all owners, with empty non-terminals; the apex first.
+    fn nodes(contents: &Contents, count: usize, owners: impl Owners<'c>) -> Result<Nodes, BuildError> {
+        let (nodes, children) =
+            (Nodes { octets: Vec::with_capacity(count), ..Nodes::default() }, Vec::with_capacity(count));
+        let mut all = Compilation { contents, nodes, children, path: Vec::new() };
+        let no_soa = || BuildError::NoSoa { apex: contents.apex().clone() };
+        for (owner, mut rrsets) in owners {
+            check_rdata(&owner, &rrsets)?;
+            if denial::is_hashed(&rrsets) {
+                // Names of hashes do not exist as names (RFC 5155 §7.2.8).
+                rrsets = Cow::Owned(Denial::without_nsec3(&rrsets));
+                if rrsets.is_empty() {
+                    continue;
+                }
+            }
+            if all.path.is_empty() && *owner != *contents.apex() {
+                return Err(no_soa());
+            }
+            while all.path.last().is_some_and(|(above, _)| !owner.is_below(above)) {
+                all.path.pop();
+            }
+            let base = all.path.last().map_or(0, |(above, _)| above.label_count() + 1);
+            let missing = if all.path.is_empty() { 0 } else { owner.label_count() - base };
+            for skipped in (1..=missing).rev() {
+                all.add(Cow::Owned(ancestor(&owner, skipped)), &[]);
+            }
+            all.add(owner, &rrsets);
+        }
+        let Compilation { mut nodes, children, .. } = all;
+        // Most nodes have none, as compiled.
+        for (node, children) in nodes.octets.iter_mut().zip(children).filter(|(_, children)| *children > 0) {
+            compile::set_children(node, children);
+        }
+        if nodes.octets.is_empty() { Err(no_soa()) } else { Ok(nodes) }
+    }
+
+    /// Adds a node below the last one of the path.
+    fn add(&mut self, name: Cow<'c, Name>, rrsets: &[Rrset]) {
+        let weights = |rtype| self.contents.weights(&name, rtype).map(<[u16]>::to_vec);
+        let source = NodeSource { owner: &name, apex: self.contents.apex(), rrsets, weights: &weights };
+        let mut node = compile::compile(&source);
+        if let Some((_, parent)) = self.path.last() {
+            self.children[*parent] += 1;
+            adopt(&mut self.nodes.octets[*parent], &mut node, name.is_wildcard());
+        }
+        self.path.push((name, self.nodes.octets.len()));
+        self.nodes.push(node);
+        self.children.push(0);
+    }
 }
 
 /// Sets the flags of `child` that depend on its parent, and those of the parent that depend on it; the caller counts the
@@ -175,14 +239,14 @@ fn adopt(parent: &mut [u8], child: &mut [u8], child_is_wildcard: bool) {
 }
 
 /// Returns a zone of these nodes, which include the apex.
-pub(super) fn assemble(apex: &Name, mut nodes: Vec<Vec<u8>>, denial: Option<Arc<Denial>>) -> Result<Zone, BuildError> {
+pub(super) fn assemble(apex: &Name, nodes: Nodes, denial: Option<Arc<Denial>>) -> Result<Zone, BuildError> {
     let no_soa = || BuildError::NoSoa { apex: apex.clone() };
     let too_large = |_: TooLarge| BuildError::TooLarge { apex: apex.clone() };
     let qname = Qname::of(apex.as_wire());
+    let Nodes { octets: mut nodes, owner_count, labels_max } = nodes;
     let at = nodes.iter().position(|node| Node::at(node).relative().is_empty()).ok_or_else(no_soa)?;
     let soa = Soa::read(Node::at(&nodes[at]), apex).ok_or_else(no_soa)?;
-    let owner_count = nodes.iter().filter(|node| !Node::at(node).is_empty_non_terminal()).count();
-    let labels_max = nodes.iter().map(|node| labels_in(Node::at(node).relative())).max().unwrap_or(0) + qname.labels();
+    let labels_max = labels_max + qname.labels();
     let (head, directory) = if nodes.len() <= SINGLE_LEAF_NODES_MAX {
         // The nodes that most queries need are first, next to the slots: the wildcard, then the apex.
         nodes.sort_by_key(|node| match Node::at(node).relative() {
@@ -310,8 +374,8 @@ impl Edit<'_> {
         let Some(directory) = &zone.directory else {
             let replaced = |node: &Node<'_>| changes.iter().any(|change| change.relative == node.relative());
             let kept = zone.head.nodes().filter(|node| !replaced(node)).map(|node| node.octets().to_vec());
-            let mut nodes: Vec<Vec<u8>> = kept.collect();
-            nodes.extend(changes.into_iter().filter_map(|change| change.node));
+            let mut nodes: Nodes = kept.collect();
+            changes.into_iter().filter_map(|change| change.node).for_each(|node| nodes.push(node));
             return assemble(&zone.apex, nodes, denial);
         };
         let is_owner = |node: Node<'_>| !node.is_empty_non_terminal();

@@ -179,6 +179,11 @@ impl Contents {
         self.owners.iter().map(|(name, rrsets)| (name, rrsets.as_slice()))
     }
 
+    /// Takes the owners in canonical order, with their RRsets. The apex and the weights stay.
+    pub(super) fn take_owners(&mut self) -> impl Iterator<Item = (Name, Vec<Rrset>)> + use<> {
+        std::mem::take(&mut self.owners).into_iter()
+    }
+
     /// Returns whether records exist strictly below `name`.
     pub fn has_below(&self, name: &Name) -> bool {
         use std::ops::Bound::{Excluded, Unbounded};

@@ -377,7 +377,9 @@ pub(super) struct NodeChange {
 
 impl Directory {
     pub(super) fn build(nodes: Vec<Vec<u8>>) -> Result<Directory, TooLarge> {
-        let mut by_part: Vec<Vec<Vec<u8>>> = (0..PARTS).map(|_| Vec::new()).collect();
+        // An eighth more than the mean.
+        let mut by_part = vec![Vec::new(); PARTS];
+        by_part.iter_mut().for_each(|part| part.reserve_exact(nodes.len() / PARTS * 9 / 8));
         for node in nodes {
             by_part[part_index(Node::at(&node).hash())].push(node);
         }

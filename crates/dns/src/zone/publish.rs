@@ -158,8 +158,8 @@ struct Origins {
 }
 
 /// Compiles the contents of a whole zone, for [`What::Whole`]. Many zones can be compiled in parallel before one step.
-pub fn build(contents: &Contents) -> Result<Arc<Zone>, BuildError> {
-    Zone::build(contents).map(Arc::new)
+pub fn build(contents: Contents) -> Result<Arc<Zone>, BuildError> {
+    Zone::build_consuming(contents).map(Arc::new)
 }
 
 impl Change {
@@ -451,7 +451,7 @@ mod tests {
         let mut contents = Contents::new(apex.clone());
         let soa = [&[0, 0][..], &[0, 0, 0, serial], &[0; 16]].concat();
         contents.set(apex.clone(), records(RecordType::SOA, &soa)).expect("in the zone");
-        build(&contents).expect("it has a SOA")
+        build(contents).expect("it has a SOA")
     }
 
     fn file() -> Origin {

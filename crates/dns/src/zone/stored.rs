@@ -7,7 +7,7 @@
 //! Nodes are stored unchanged, except for their hashes, which are seeded for each process and computed again. The code that
 //! stores the octets must return them unchanged, as [`super::journal`] does with its checksums.
 
-use super::builder;
+use super::builder::{self, Nodes};
 use super::image::Zone;
 use super::node::Node;
 use super::node::compile;
@@ -39,7 +39,7 @@ pub fn restore(octets: &[u8]) -> Option<Zone> {
     let (length, rest) = rest.split_first()?;
     let (apex, mut rest) = rest.split_at_checked(usize::from(*length))?;
     let apex = Name::from_wire(apex).ok()?;
-    let mut nodes = Vec::new();
+    let mut nodes = Nodes::default();
     while !rest.is_empty() {
         let length = Node::stored_length(rest)?;
         let (stored, after) = rest.split_at_checked(length)?;

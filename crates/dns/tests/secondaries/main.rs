@@ -192,7 +192,7 @@ fn come_and_go(signs: bool) {
     let publish = |numbers: std::ops::Range<usize>| {
         let zones = numbers.map(|number| {
             let text = "@ SOA ns.elsewhere. admin\n@ NS ns.elsewhere.\n* A 192.0.2.1";
-            Change::whole(Origin::Objects, build(&contents(&shard(number), text)).unwrap())
+            Change::whole(Origin::Objects, build(contents(&shard(number), text)).unwrap())
         });
         primary.zones.publish(zones);
     };

@@ -107,7 +107,7 @@ impl Primary {
     }
 
     pub fn publish(&self, contents: &Contents) {
-        self.zones.publish([Change::whole(Origin::Objects, build(contents).unwrap())]);
+        self.zones.publish([Change::whole(Origin::Objects, build(contents.clone()).unwrap())]);
     }
 
     pub fn change(&self, serial: u32, owner: &str, addresses: &[[u8; 4]]) {

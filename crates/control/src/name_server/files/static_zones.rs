@@ -25,8 +25,8 @@ use super::zone_watch::{self, FolderChanges, Watch, Writes};
 use crate::name_server::reserved::ALIASES_REFUSED;
 use signpost_dns::sys::allocator::release_free_memory;
 use signpost_dns::wire::{Name, NameSet};
+use signpost_dns::zone::ZoneDb;
 use signpost_dns::zone::publish::{self, Change, Origin, Publisher, Reservation, Swap, What};
-use signpost_dns::zone::{Contents, ZoneDb};
 use signpost_dns::zonefile::folder::{Extent, FileChange, Folder, IsWhole, Tally};
 use signpost_dns::zonefile::{Severity, ZoneFinding};
 
@@ -130,8 +130,7 @@ impl StaticZones {
         let StaticZones { folder, zones, broken } = self;
         let mut ready: Vec<Change> = Vec::new();
         let (mut refused, mut withdrawn) = (Vec::new(), Vec::new());
-        let build = |contents: Contents| publish::build(&contents);
-        let result = folder.rescan_whole(extent, is_whole, build, |change| match change {
+        let result = folder.rescan_whole(extent, is_whole, publish::build, |change| match change {
             FileChange::Serve { path, apex, zone, findings, .. } => {
                 log(&findings);
                 if zones.reservation(&apex) == Some(Reservation::Refused) {
@@ -392,7 +391,7 @@ mod tests {
                 origin,
                 &mut signpost_dns::zonefile::include::NoIncludes,
             );
-            publish::build(&read.contents.expect("nothing is wrong")).expect("a zone")
+            publish::build(read.contents.expect("nothing is wrong")).expect("a zone")
         };
         let serial_fault = |before: &Arc<Zone>, after: &Arc<Zone>| {
             let zones = Publisher::new(Arc::default());
@@ -423,7 +422,7 @@ mod tests {
             let (owner, target): (Name, Name) = ("b.z.test.".parse().expect("a name"), name.parse().expect("a name"));
             let added = contents.add(owner, signpost_dns::wire::RecordType::CNAME, ttl, target.as_wire().into());
             added.expect("in the zone");
-            publish::build(&contents).expect("a zone")
+            publish::build(contents).expect("a zone")
         };
         assert!(serial_fault(&spelled("a.test."), &spelled("A.test.")).is_some(), "answers differ");
         let apex = "z.test.".parse().expect("a name");
