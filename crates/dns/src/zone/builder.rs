@@ -134,7 +134,7 @@ fn denial_of(contents: &Contents) -> Result<Option<Arc<Denial>>, BuildError> {
     Ok(Denial::build(contents).map_err(too_large)?.map(Arc::new))
 }
 
-/// The nodes of a zone, and what is known of them together.
+/// The nodes of a zone, with its totals.
 #[derive(Default)]
 pub(super) struct Nodes {
     octets: Vec<Vec<u8>>,
