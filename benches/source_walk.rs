@@ -43,7 +43,7 @@ fn main() {
 
 async fn run(routes: usize) {
     let (data, cluster) = (DataDir::new(), Cluster::new());
-    let kubeconfig = kubeconfig(&data, serve(cluster.clone()).await);
+    let kubeconfig = data.kubeconfig(serve(cluster.clone()).await);
     let arguments = [
         "--data-dir",
         data.path(),
@@ -116,19 +116,6 @@ async fn serve(cluster: Cluster) -> SocketAddr {
     let address = listener.local_addr().expect("it is bound");
     tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
     address
-}
-
-/// Returns the path of a kubeconfig of the cluster at this address.
-fn kubeconfig(data: &DataDir, address: SocketAddr) -> String {
-    let file = data.join("cluster.kubeconfig");
-    let text = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    });
-    std::fs::write(&file, text.to_string()).expect("written");
-    file.to_str().expect("UTF-8").to_owned()
 }
 
 fn gateway(number: usize) -> Value {

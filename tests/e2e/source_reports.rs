@@ -7,7 +7,7 @@ use signpost_testing::program::{json, ok, run};
 use signpost_testing::{DataDir, Kubectl, Ports, Server, dig, eventually};
 use tokio_util::sync::CancellationToken;
 
-use crate::sources::{CLASS, CONTROLLER, GATEWAY, OPENSHIFT_ROUTE, ROUTE, SERVICE, accepted, cluster_of, kubeconfig};
+use crate::sources::{CLASS, CONTROLLER, GATEWAY, OPENSHIFT_ROUTE, ROUTE, SERVICE, accepted, cluster_of};
 
 const ISTIO: &str = "istio.io/gateway-controller";
 const OURS: &str = "signpost.dev/dns";
@@ -138,7 +138,7 @@ fn owners_see_the_state_of_their_names_on_their_own_objects() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let kinds: [&'static Kind; 6] = [&CLASS, &GATEWAY, &ROUTE, &CONTROLLER, &OPENSHIFT_ROUTE, &SERVICE];
     let cluster = runtime.block_on(cluster_of(&kinds, &[], stop.clone()));
-    let of_cluster = kubeconfig(&data, cluster.address);
+    let of_cluster = data.kubeconfig(cluster.address);
     let source = Kubectl::new(of_cluster.clone().into());
     objects().iter().for_each(|object| create(&source, object));
     let uses = ["gateway", "openshift", "service"].map(|source| format!("--sources-{source}=publish"));

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::source_reports::{condition, create};
 use crate::sources::{
     CLASS, CONTROLLER, ENDPOINT_SLICE, GATEWAY, GRPC_ROUTE, INFRASTRUCTURE, INGRESS, INGRESS_CLASS, LISTENER_SET,
-    OPENSHIFT_ROUTE, ROUTE, SERVICE, TLS_ROUTE, cluster_of, kubeconfig,
+    OPENSHIFT_ROUTE, ROUTE, SERVICE, TLS_ROUTE, cluster_of,
 };
 
 /// The zones with their addresses, `@` for those whose own name has them; the hosts; the notes. All as `signpost sources` shows them.
@@ -158,7 +158,7 @@ fn shapes_of_a_cluster_are_published() {
         &ENDPOINT_SLICE,
     ];
     let cluster = runtime.block_on(cluster_of(&kinds, &[], stop.clone()));
-    let of_cluster = kubeconfig(&data, cluster.address);
+    let of_cluster = data.kubeconfig(cluster.address);
     let source = Kubectl::new(of_cluster.clone().into());
     for shapes in &SHAPES {
         objects_of(shapes).iter().for_each(|object| create(&source, object));

@@ -236,25 +236,12 @@ fn objects() -> Vec<Value> {
     ]
 }
 
-/// Returns the path of a kubeconfig of the cluster at this address.
-pub(super) fn kubeconfig(data: &DataDir, address: SocketAddr) -> String {
-    let file = data.join(&format!("{}.kubeconfig", address.port()));
-    let text = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    });
-    std::fs::write(&file, text.to_string()).expect("written");
-    file.to_str().expect("UTF-8").to_owned()
-}
-
 #[test]
 fn the_sources_of_a_cluster() {
     let (data, stop) = (DataDir::new(), CancellationToken::new());
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let cluster = runtime.block_on(cluster(&objects(), stop.clone()));
-    let of_cluster = kubeconfig(&data, cluster.address);
+    let of_cluster = data.kubeconfig(cluster.address);
     let arguments = ["sources", "--domain", "apps.example.com", "--cluster-kubeconfig", &of_cluster];
     let derived = json(&arguments);
     assert_eq!(derived["shards"][0]["dns"], "eu.apps.example.com", "{derived}");
@@ -276,7 +263,7 @@ fn the_sources_of_a_cluster() {
     let file = file.to_str().expect("UTF-8");
     assert_eq!(json(&["sources", "--domain", "apps.example.com", "-f", file]), derived);
 
-    let unreachable = kubeconfig(&data, free_address());
+    let unreachable = data.kubeconfig(free_address());
     let ran = run(&["sources", "--domain", "apps.example.com", "--cluster-kubeconfig", &unreachable]);
     assert!(ran.code == Some(1) && ran.err.contains("cannot be read"), "{}", ran.err);
     stop.cancel();
@@ -288,7 +275,7 @@ fn a_cluster_is_published() {
     let (data, stop) = (DataDir::new(), CancellationToken::new());
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let cluster = runtime.block_on(cluster(&objects(), stop.clone()));
-    let of_cluster = kubeconfig(&data, cluster.address);
+    let of_cluster = data.kubeconfig(cluster.address);
     let arguments = [
         "--data-dir",
         data.path(),

@@ -1,5 +1,6 @@
 //! Directories.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -43,5 +44,14 @@ impl DataDir {
     pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> String {
         std::fs::write(self.join(name), contents).expect("a temporary directory is writable");
         self.file(name)
+    }
+
+    /// Writes a kubeconfig for an API at this address, without credentials, and returns its path.
+    pub fn kubeconfig(&self, address: SocketAddr) -> String {
+        let text = format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, clusters: [{{name: c, cluster: {{server: \"http://{address}\"}}}}], \
+             users: [{{name: u, user: {{}}}}], contexts: [{{name: c, context: {{cluster: c, user: u}}}}]}}"
+        );
+        self.write(&format!("{}.kubeconfig", address.port()), text)
     }
 }

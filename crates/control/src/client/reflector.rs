@@ -124,9 +124,20 @@ impl fmt::Display for ObjectKey {
     }
 }
 
+/// An API that a process reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApiOf {
+    /// The API of Routers, Routes, and their neighbours.
+    Platform,
+    /// The API of the source cluster, which can be the same one.
+    Sources,
+}
+
 /// The selection of objects, and the timing of an informer.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// The API that is read, for the log.
+    pub of: ApiOf,
     /// The kind to list, for a type that is used for several kinds; `None`: the kind of the type.
     pub resource: Option<ApiResource>,
     /// Only this namespace; `None`: all.
@@ -152,6 +163,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Settings {
+            of: ApiOf::Platform,
             resource: None,
             namespace: None,
             label_selector: None,

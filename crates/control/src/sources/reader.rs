@@ -21,7 +21,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::inventory::{self, Kind};
 use super::rights::Scope;
 use super::{Family, Mode, Settings};
-use crate::client::reflector::{self, Change, Informer, Store};
+use crate::client::reflector::{self, ApiOf, Change, Informer, Store};
 
 /// An object, or the reason why it cannot be read.
 pub type Item = Result<Arc<inventory::Resource>, String>;
@@ -125,6 +125,7 @@ impl Reader {
         // If they differ, all objects.
         let scope = scopes.reduce(|a, b| if a == b { a } else { Scope::default() }).unwrap_or_default();
         reflector::Settings {
+            of: ApiOf::Sources,
             resource: Some(resource),
             namespace: scope.namespace.map(str::to_owned),
             field_selector: scope.name.map(|name| format!("metadata.name={name}")),

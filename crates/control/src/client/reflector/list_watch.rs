@@ -114,7 +114,7 @@ where
             has_events: false,
             barren: 0,
             decoding: Decoding::Strict,
-            log: InformerLog::new(&shared.kind),
+            log: InformerLog::new(settings.of, &shared.kind),
             settings,
             project,
             shared,
