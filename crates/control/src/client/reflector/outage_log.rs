@@ -155,11 +155,12 @@ mod tests {
         assert!(!std::ptr::eq(of_sources, of_platform));
         let (mut sources, mut platform) = (OutageLog::new(ApiOf::Sources), OutageLog::new(ApiOf::Platform));
         let fail = |log: &mut OutageLog, reason| log.failed(7, "Service", reason, "refused", Instant::now());
-        for (log, reason, expected) in [
-            (&mut sources, Restart::Unreachable, "the API of the source cluster is unreachable: refused; what"),
-            (&mut platform, Restart::Unreachable, "the API is unreachable: refused; DNS answers continue"),
-            (&mut sources, Restart::Missing, "the source cluster does not serve the kind Service: what"),
+        for (api, reason, expected) in [
+            (ApiOf::Sources, Restart::Unreachable, "the API of the source cluster is unreachable: refused; what"),
+            (ApiOf::Platform, Restart::Unreachable, "the API is unreachable: refused; DNS answers continue"),
+            (ApiOf::Sources, Restart::Missing, "the source cluster does not serve the kind Service: what"),
         ] {
+            let log = if api == ApiOf::Sources { &mut sources } else { &mut platform };
             let line = fail(log, reason).expect("it is logged");
             assert!(line.starts_with(expected), "{line}");
             assert_eq!(fail(log, reason), None);
