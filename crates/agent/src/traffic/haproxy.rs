@@ -537,24 +537,24 @@ mod tests {
         assert_eq!((bytes("a"), bytes("b"), bytes("c")), (None, Some(1), Some(1)));
     }
 
-    /// Of 10,000 lines that are there at once.
+    /// The lines are all there at once.
     #[tokio::test]
     async fn a_reading_lets_other_tasks_go_first() {
         let meter = meter(&[("h0", "a")]);
         let text = format!("Pid: 7\n{HEAD}{}", "h0,BACKEND,0,0,1,1,0,,,,,,,,,,,\n".repeat(10_000));
-        let (is_read, mut turns) = (Cell::new(false), 0);
+        let (is_read, mut polls) = (Cell::new(false), 0);
         let reading = async {
             absorb(&meter, &text).await.expect("counters");
             is_read.set(true);
         };
         let other = async {
             while !is_read.get() {
-                turns += 1;
+                polls += 1;
                 yield_now().await;
             }
         };
         tokio::join!(reading, other);
-        assert!(turns >= 10_000 / LINES_AT_ONCE, "{turns}");
+        assert!(polls >= 10_000 / LINES_AT_ONCE, "{polls}");
     }
 
     #[tokio::test]
