@@ -152,14 +152,6 @@ impl Nodes {
     }
 }
 
-impl FromIterator<Vec<u8>> for Nodes {
-    fn from_iter<I: IntoIterator<Item = Vec<u8>>>(octets: I) -> Nodes {
-        let mut nodes = Nodes::default();
-        octets.into_iter().for_each(|node| nodes.push(node));
-        nodes
-    }
-}
-
 /// Owners with their RRsets, in canonical order.
 trait Owners<'c>: Iterator<Item = (Cow<'c, Name>, Cow<'c, [Rrset]>)> {}
 
@@ -374,7 +366,8 @@ impl Edit<'_> {
         let Some(directory) = &zone.directory else {
             let replaced = |node: &Node<'_>| changes.iter().any(|change| change.relative == node.relative());
             let kept = zone.head.nodes().filter(|node| !replaced(node)).map(|node| node.octets().to_vec());
-            let mut nodes: Nodes = kept.collect();
+            let mut nodes = Nodes::default();
+            kept.for_each(|node| nodes.push(node));
             changes.into_iter().filter_map(|change| change.node).for_each(|node| nodes.push(node));
             return assemble(&zone.apex, nodes, denial);
         };
