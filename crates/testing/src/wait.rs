@@ -8,8 +8,8 @@ use crate::running;
 pub const PATIENCE: Duration = Duration::from_secs(300);
 /// The time limit after a process of the program under test has ended unexpectedly. What it did before may still arrive.
 const PATIENCE_AFTER_END: Duration = Duration::from_secs(5);
-/// The shortest and the longest pause between two attempts. A pause is as long as the attempt before it: an attempt can be a process, such
-/// as `kubectl`, and what a test waits for needs the processors, too.
+/// The shortest and the longest pause between two attempts. A pause is twice as long as the attempt before it: an attempt can be a process,
+/// such as `kubectl`, and what a test waits for needs the processors, too.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
 /// Tries until `attempt` succeeds, and panics with the last reason when it never does. The end of a process of the program under
@@ -25,7 +25,7 @@ pub fn until<T, E: std::fmt::Display>(what: &str, mut attempt: impl FnMut() -> R
             Err(reason) => reason,
         };
         assert!(Instant::now() < deadline, "never came true: {what}: {reason}{ended}");
-        let pause = began.elapsed().clamp(PAUSE.0, PAUSE.1);
+        let pause = (2 * began.elapsed()).clamp(PAUSE.0, PAUSE.1);
         if ended.is_empty()
             && let Some(id) = running::ended()
         {

@@ -359,7 +359,7 @@ impl Truth {
         let is_twin = |other: &Value| {
             let is_of_another = other["metadata"]["namespace"] != now["metadata"]["namespace"];
             let are_disjoint = || names(other, is_of_another).is_disjoint(&names(now, is_of_another));
-            self::label(other) == label || self.is_there(&bound_uid(other)) && !are_disjoint()
+            self::label(other) == label || !are_disjoint() && self.is_there(&bound_uid(other))
         };
         let twin = self.all(prefix).find(|(other, binding)| !key.ends_with(other) && is_twin(binding));
         self.check(twin.is_none(), || format!("{key} and {} have the same name", twin.expect("found").0));
