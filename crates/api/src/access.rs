@@ -211,7 +211,7 @@ fn is_lease_of_another(identity: &Identity, lease: Option<&str>) -> bool {
 
 /// Returns why an identity must not read a Secret, if it may read Secrets only as an agent: then it has to be a certificate that the platform
 /// got for one of the agent's Routers, or a Route of the same namespace has to name it that one of them serves or has served.
-pub(crate) async fn denies_secret(
+pub(crate) fn denies_secret(
     identity: &Identity,
     namespace: &str,
     name: &str,
@@ -228,7 +228,7 @@ pub(crate) async fn denies_secret(
         return Ok((!instance::router_of(name).is_some_and(is_of)).then_some(SECRETS_ARE_OF_ROUTES));
     }
     let is_own = |router: &Value| router.as_str().filter(|router| !router.is_empty()).is_some_and(is_of);
-    let routes = reader.selected("Route", namespace, SECRET_NAME_FIELD, name).await?;
+    let routes = reader.selected("Route", namespace, SECRET_NAME_FIELD, name)?;
     let names_it = routes.iter().map(|route| &route["status"]).any(|status| {
         let former = status["formerNames"].as_array().into_iter().flatten();
         is_own(&status["router"]) || former.map(|former| &former["router"]).any(is_own)

@@ -8,8 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use futures::FutureExt as _;
-use futures::future::{self, BoxFuture};
+use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -21,7 +20,7 @@ use signpost_apiserver::error::ApiError;
 use signpost_apiserver::json_scan::Json;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
-use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite};
+use signpost_apiserver::registry::{Context, HookResult, Hooks, Operation, Reader};
 use signpost_types::v1alpha1::GROUP;
 use signpost_types::v1alpha1::deletion_hold::{DELETION_HOLDS_MAX, DeletionHold, DeletionHoldHolder, SILENCE_MAX};
 
@@ -72,6 +71,7 @@ fn now<'a>(read: &[Json<'a>]) -> Json<'a> {
 
 pub(super) struct DeletionHolds;
 
+#[async_trait]
 impl Hooks for DeletionHolds {
     fn prepare_status(&self, context: &Context<'_>, old: &Value, new: &mut Value) {
         let Some(entries) = new["status"]["holders"].as_array_mut() else { return };
@@ -115,22 +115,18 @@ impl Hooks for DeletionHolds {
         refused.map(|entry| Cause::forbidden("status.holders", &not_yours(entry))).collect()
     }
 
-    fn before_commit<'a>(
-        &'a self,
-        context: &'a Context<'a>,
-        operation: Operation<'a>,
-        reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
-        let refused = match operation {
-            Operation::Delete { old, .. } => {
-                let name = old["metadata"]["name"].as_str().unwrap_or_default();
-                let theirs = entries(old).find(|entry| !may_change(context, entry));
-                theirs.map(|entry| ApiError::forbidden(&DELETION_HOLD, name, &not_yours(entry)))
-            }
-            Operation::Create(new) if !may_decide(context) => return within_number(new, reader).boxed(),
-            _ => None,
-        };
-        future::ready(refused.map_or(Ok(Vec::new()), Err)).boxed()
+    async fn before_commit(&self, context: &Context<'_>, operation: Operation<'_>, reader: &dyn Reader) -> HookResult {
+        match operation {
+            Operation::Create(new) if !may_decide(context) => within_number(new, reader),
+            Operation::Delete { old, .. } => match entries(old).find(|entry| !may_change(context, entry)) {
+                Some(theirs) => {
+                    let name = old["metadata"]["name"].as_str().unwrap_or_default();
+                    Err(ApiError::forbidden(&DELETION_HOLD, name, &not_yours(theirs)))
+                }
+                None => Ok(Vec::new()),
+            },
+            _ => Ok(Vec::new()),
+        }
     }
 }
 
@@ -145,8 +141,8 @@ pub(crate) fn rules() -> Vec<Rule> {
 
 /// Rejects a DeletionHold beyond [`DELETION_HOLDS_MAX`]. Otherwise, a client with a name server's credential could fill the store
 /// with them.
-async fn within_number(new: &Value, reader: &dyn Reader) -> Result<Vec<RelatedWrite>, ApiError> {
-    if reader.list("DeletionHold", None).await?.len() < DELETION_HOLDS_MAX {
+fn within_number(new: &Value, reader: &dyn Reader) -> HookResult {
+    if reader.list("DeletionHold", None)?.len() < DELETION_HOLDS_MAX {
         return Ok(Vec::new());
     }
     let name = new["metadata"]["name"].as_str().unwrap_or_default();

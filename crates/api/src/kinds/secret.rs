@@ -7,7 +7,6 @@
 use std::sync::LazyLock;
 
 use data_encoding::BASE64;
-use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use signpost_apiserver::cause::Cause;
@@ -95,14 +94,14 @@ impl Hooks for Secrets {
         causes
     }
 
-    fn denies_get<'a>(
-        &'a self,
-        identity: &'a Identity,
-        namespace: Option<&'a str>,
-        name: &'a str,
-        reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Option<&'static str>, ApiError>> {
-        Box::pin(access::denies_secret(identity, namespace.unwrap_or_default(), name, reader))
+    fn denies_get(
+        &self,
+        identity: &Identity,
+        namespace: Option<&str>,
+        name: &str,
+        reader: &dyn Reader,
+    ) -> Result<Option<&'static str>, ApiError> {
+        access::denies_secret(identity, namespace.unwrap_or_default(), name, reader)
     }
 }
 
@@ -283,8 +282,8 @@ mod tests {
     }
 
     /// An agent reads the Secrets that Routes of its Router name, in their own namespace.
-    #[tokio::test]
-    async fn agents_read_the_secrets_of_their_routes() {
+    #[test]
+    fn agents_read_the_secrets_of_their_routes() {
         let route = |namespace: &str, name: &str, secret: &str, router: &str, former: &[&str]| {
             let former: Vec<_> = former.iter().map(|router| json!({"name": "x.example", "router": router})).collect();
             json!({"kind": "Route", "metadata": {"namespace": namespace, "name": name},
@@ -334,7 +333,7 @@ mod tests {
         ] {
             let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
             let identity = of(&groups);
-            let denied = Secrets.denies_get(&identity, Some(namespace), name, &reader).await.expect("read");
+            let denied = Secrets.denies_get(&identity, Some(namespace), name, &reader).expect("read");
             assert_eq!(denied.is_none(), is_permitted, "{groups:?} {namespace}/{name}");
         }
     }

@@ -13,7 +13,7 @@ use crate::error::ApiError;
 use crate::kind::Kind;
 use crate::negotiate::Format;
 use crate::object::{self, Object};
-use crate::registry::{Operation, RelatedWrite};
+use crate::registry::{HookResult, Operation, RelatedWrite};
 use crate::request::object_key;
 use crate::store::{Error, Key, KeyValue, Outcome, Precondition, Revision, Txn, Write};
 use crate::table::Include;
@@ -51,7 +51,7 @@ pub(crate) struct Written {
 
 impl Writer<'_> {
     /// Calls the hook of the kind and returns the related writes.
-    pub(crate) async fn before_commit(&self, operation: Operation<'_>) -> Result<Vec<RelatedWrite>, ApiError> {
+    pub(crate) async fn before_commit(&self, operation: Operation<'_>) -> HookResult {
         let reader = CacheReader { server: self.server };
         self.hooks().before_commit(&self.context(), operation, &reader).await
     }
@@ -167,12 +167,12 @@ impl Writer<'_> {
     }
 
     /// Returns the warnings for the sender of an object.
-    pub(crate) async fn warnings(&self, is_new: bool, object: &Object) -> Vec<String> {
+    pub(crate) fn warnings(&self, is_new: bool, object: &Object) -> Vec<String> {
         if !self.hooks().has_warnings() {
             return Vec::new();
         }
         let (tree, reader) = (representation::tree(self.kind, object), CacheReader { server: self.server });
-        self.hooks().warnings(is_new, &tree, &reader).await
+        self.hooks().warnings(is_new, &tree, &reader)
     }
 }
 

@@ -24,7 +24,7 @@ pub mod metadata;
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -81,42 +81,27 @@ pub enum Operation<'a> {
 
 /// Reads of other objects during a write, in the form that [`crate::kind::HookReads`] of their kind defines. Lists have no field
 /// sets.
+#[async_trait]
 pub trait Reader: Send + Sync {
     /// Returns one stored object, `None` if it does not exist.
-    fn get<'a>(
-        &'a self,
-        kind: &'a str,
-        namespace: Option<&'a str>,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Arc<Value>>, ApiError>>;
+    fn get(&self, kind: &str, namespace: Option<&str>, name: &str) -> Result<Option<Arc<Value>>, ApiError>;
     /// Returns all objects of a kind, of a namespace or of all.
-    fn list<'a>(&'a self, kind: &'a str, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
+    fn list(&self, kind: &str, namespace: Option<&str>) -> Result<Vec<Value>, ApiError>;
     /// Returns the number of objects of a kind, in all namespaces, with `value` in `field`, one of the kind's
     /// `selectable_fields`.
-    fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>>;
+    fn count(&self, kind: &str, field: &str, value: &str) -> Result<usize, ApiError>;
     /// Returns the number of all objects of a kind.
     fn number(&self, kind: &str) -> Result<usize, ApiError>;
     /// Returns the stored bytes of all objects of a kind that has a quota.
     fn bytes(&self, kind: &str) -> Result<u64, ApiError>;
     /// Returns the objects of a kind, in all namespaces, whose `field`, one of the kind's `selectable_fields`, is as `test` wants
     /// it.
-    fn matching<'a>(
-        &'a self,
-        kind: &'a str,
-        field: &'a str,
-        test: &'a (dyn Fn(&str) -> bool + Sync),
-    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
+    fn matching(&self, kind: &str, field: &str, test: &dyn Fn(&str) -> bool) -> Result<Vec<Value>, ApiError>;
     /// Returns the objects of a kind in a namespace with `value` in `field`, one of the kind's `selectable_fields`.
-    fn selected<'a>(
-        &'a self,
-        kind: &'a str,
-        namespace: &'a str,
-        field: &'a str,
-        value: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
+    fn selected(&self, kind: &str, namespace: &str, field: &str, value: &str) -> Result<Vec<Value>, ApiError>;
     /// Returns the last write of the key as a precondition; `None`: it was never touched. Later reads include all changes up to
     /// then that touched it. An error if that takes too long.
-    fn touched<'a>(&'a self, key: &'a ConflictKey) -> BoxFuture<'a, Result<Option<String>, ApiError>>;
+    async fn touched(&self, key: &ConflictKey) -> Result<Option<String>, ApiError>;
 }
 
 /// A change of, or dependency on, another object. It is committed in the same transaction, which fails and is tried again if that
@@ -146,6 +131,9 @@ pub enum SideEffect {
     /// Write the object unconditionally: `expect` does not apply. For conflict keys.
     Touch,
 }
+
+/// The related writes that a hook commits with a write, or the reason that it cannot be done.
+pub type HookResult = Result<Vec<RelatedWrite>, ApiError>;
 
 impl RelatedWrite {
     /// Returns the requirement that `object`, which a hook has read, is unchanged at the commit.
@@ -197,6 +185,7 @@ pub(crate) fn complete(context: &Context<'_>, kind: &'static Kind, object: &mut 
 
 /// The specific behavior of a kind. Each method has a default that does nothing. All objects are whole: `apiVersion`, `kind`,
 /// `metadata`, and so on. Before any `validate_…` is called, defaults are filled in and the object is valid under the schema.
+#[async_trait]
 pub trait Hooks: Send + Sync + 'static {
     /// Sets the server's fields of a new object.
     fn prepare_create(&self, _context: &Context<'_>, _object: &mut Value) {}
@@ -229,25 +218,20 @@ pub trait Hooks: Send + Sync + 'static {
     }
 
     /// Returns the related writes that are committed with this one, or the reason that it cannot be done.
-    fn before_commit<'a>(
-        &'a self,
-        _context: &'a Context<'a>,
-        _operation: Operation<'a>,
-        _reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
-        Box::pin(async { Ok(Vec::new()) })
+    async fn before_commit(&self, _: &Context<'_>, _: Operation<'_>, _: &dyn Reader) -> HookResult {
+        Ok(Vec::new())
     }
 
     /// Returns why an identity must not read the object of this name although its role permits it. For rights that depend on other
     /// objects; such a role must not permit lists and watches, for which this is not called.
-    fn denies_get<'a>(
-        &'a self,
-        _identity: &'a Identity,
-        _namespace: Option<&'a str>,
-        _name: &'a str,
-        _reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Option<&'static str>, ApiError>> {
-        Box::pin(async { Ok(None) })
+    fn denies_get(
+        &self,
+        _identity: &Identity,
+        _namespace: Option<&str>,
+        _name: &str,
+        _reader: &dyn Reader,
+    ) -> Result<Option<&'static str>, ApiError> {
+        Ok(None)
     }
 
     /// Returns whether [`Self::warnings`] ever returns one.
@@ -256,13 +240,8 @@ pub trait Hooks: Send + Sync + 'static {
     }
 
     /// Returns the warnings for the client that wrote an object.
-    fn warnings<'a>(
-        &'a self,
-        _is_new: bool,
-        _written: &'a Value,
-        _reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Vec<String>> {
-        Box::pin(async { Vec::new() })
+    fn warnings(&self, _is_new: bool, _written: &Value, _reader: &dyn Reader) -> Vec<String> {
+        Vec::new()
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::{Context, Hooks, Operation, Reader, RelatedWrite};
+use super::{Context, HookResult, Hooks, Operation, Reader};
 use crate::cause::Cause;
 use crate::error::ApiError;
 use crate::kind::columns::{BUILT_IN_AGE, Column};
@@ -36,6 +36,7 @@ const COLUMNS: &[Column] = &[
 
 pub(super) struct Namespaces;
 
+#[async_trait]
 impl Hooks for Namespaces {
     fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
         name_label(object);
@@ -85,21 +86,14 @@ impl Hooks for Namespaces {
         }
     }
 
-    fn before_commit<'a>(
-        &'a self,
-        context: &'a Context<'a>,
-        operation: Operation<'a>,
-        _reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
-        Box::pin(async move {
-            if let Operation::Delete { old, .. } = operation
-                && let Some(name) = old["metadata"]["name"].as_str()
-                && context.kinds.namespaces().contains(&name)
-            {
-                return Err(ApiError::forbidden(&NAMESPACE, name, "this namespace may not be deleted"));
-            }
-            Ok(Vec::new())
-        })
+    async fn before_commit(&self, context: &Context<'_>, operation: Operation<'_>, _: &dyn Reader) -> HookResult {
+        if let Operation::Delete { old, .. } = operation
+            && let Some(name) = old["metadata"]["name"].as_str()
+            && context.kinds.namespaces().contains(&name)
+        {
+            return Err(ApiError::forbidden(&NAMESPACE, name, "this namespace may not be deleted"));
+        }
+        Ok(Vec::new())
     }
 }
 
