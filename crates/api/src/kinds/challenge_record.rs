@@ -46,14 +46,12 @@ impl ChallengeRecords {
 
 #[async_trait]
 impl Hooks for ChallengeRecords {
-    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let mut causes = rules::check(&self.rules, None, object);
-        causes.extend(expiry_fault(context.now, object));
+    fn validate(&self, context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = rules::check(&self.rules, old, new);
+        if old.is_none() {
+            causes.extend(expiry_fault(context.now, new));
+        }
         causes
-    }
-
-    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        rules::check(&self.rules, Some(old), new)
     }
 
     async fn before_commit(&self, _: &Context<'_>, operation: Operation<'_>, reader: &dyn Reader) -> HookResult {

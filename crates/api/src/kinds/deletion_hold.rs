@@ -85,23 +85,8 @@ impl Hooks for DeletionHolds {
         }
     }
 
-    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let mut causes = Vec::new();
-        for name in ["decision", "decidedAt"].into_iter().filter(|name| !object["spec"][*name].is_null()) {
-            let what = "cannot be set at creation; an administrator sets it later with an update";
-            causes.push(Cause::forbidden(format!("spec.{name}"), what));
-        }
-        // A finalizer would keep a DeletionHold after the end of its hold and block the next DeletionHold of that name.
-        if !object["metadata"]["finalizers"].is_null() && !may_decide(context) {
-            causes.push(Cause::forbidden(
-                "metadata.finalizers",
-                "only administrators can set finalizers on a DeletionHold",
-            ));
-        }
-        causes
-    }
-
-    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+    fn validate(&self, context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let Some(old) = old else { return creation_faults(context, new) };
         let mut causes = rules::check(&RULES, Some(old), new);
         if old["spec"]["decision"] != new["spec"]["decision"] && !old["metadata"]["deletionTimestamp"].is_null() {
             causes.push(Cause::forbidden("spec.decision", "the DeletionHold is being deleted"));
@@ -128,6 +113,20 @@ impl Hooks for DeletionHolds {
             _ => Ok(Vec::new()),
         }
     }
+}
+
+fn creation_faults(context: &Context<'_>, object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for name in ["decision", "decidedAt"].into_iter().filter(|name| !object["spec"][*name].is_null()) {
+        let what = "cannot be set at creation; an administrator sets it later with an update";
+        causes.push(Cause::forbidden(format!("spec.{name}"), what));
+    }
+    // A finalizer would keep a DeletionHold after the end of its hold and block the next DeletionHold of that name.
+    if !object["metadata"]["finalizers"].is_null() && !may_decide(context) {
+        let what = "only administrators can set finalizers on a DeletionHold";
+        causes.push(Cause::forbidden("metadata.finalizers", what));
+    }
+    causes
 }
 
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(rules);
@@ -227,10 +226,10 @@ mod tests {
         let old = hold(json!([]));
         let mut new = old.clone();
         new["spec"]["decision"] = json!("approve");
-        assert!(DeletionHolds.validate_update(&context(), &old, &new).is_empty());
+        assert!(DeletionHolds.validate(&context(), Some(&old), &new).is_empty());
         let mut going = old;
         going["metadata"]["deletionTimestamp"] = json!("2026-01-01T11:59:00Z");
-        assert_eq!(DeletionHolds.validate_update(&context(), &going, &new).len(), 1);
+        assert_eq!(DeletionHolds.validate(&context(), Some(&going), &new).len(), 1);
     }
 
     #[tokio::test]

@@ -48,11 +48,11 @@ pub(crate) fn check_create(kind: &str, mut object: Value) -> Vec<String> {
     if !sizes.is_empty() {
         return shown(&sizes);
     }
-    KINDS.hooks(kind).prepare_create(&context(), &mut object);
+    KINDS.hooks(kind).prepare(&context(), None, &mut object);
     schema::apply_defaults(&kind.schema, &mut object);
     let mut causes = schema::validate(&kind.schema, &object);
     causes.extend(metadata::validate(kind, None, &object));
-    causes.extend(KINDS.hooks(kind).validate_create(&context(), &object));
+    causes.extend(KINDS.hooks(kind).validate(&context(), None, &object));
     shown(&causes)
 }
 
@@ -66,11 +66,11 @@ pub(crate) fn check_update(kind: &str, old: &Value, mut new: Value) -> Vec<Strin
     if !sizes.is_empty() {
         return shown(&sizes);
     }
-    KINDS.hooks(kind).prepare_update(&context(), &old, &mut new);
+    KINDS.hooks(kind).prepare(&context(), Some(&old), &mut new);
     schema::apply_defaults(&kind.schema, &mut new);
     let mut causes = schema::validate(&kind.schema, &new);
     causes.extend(metadata::validate(kind, Some(&old), &new));
-    causes.extend(KINDS.hooks(kind).validate_update(&context(), &old, &new));
+    causes.extend(KINDS.hooks(kind).validate(&context(), Some(&old), &new));
     shown(&causes)
 }
 

@@ -81,17 +81,13 @@ pub(super) struct NameClaims {
 
 #[async_trait]
 impl Hooks for NameClaims {
-    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let mut causes = rules::check(&RULES, None, object);
-        if causes.iter().all(|cause| cause.field != "spec.value") {
-            causes.extend(name_fault(object));
+    fn validate(&self, context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = rules::check(&RULES, old, new);
+        match old {
+            Some(old) => causes.extend(takeover_fault(context.now, &old["spec"], &new["spec"])),
+            None if causes.iter().all(|cause| cause.field != "spec.value") => causes.extend(name_fault(new)),
+            None => {}
         }
-        causes
-    }
-
-    fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        let mut causes = rules::check(&RULES, Some(old), new);
-        causes.extend(takeover_fault(context.now, &old["spec"], &new["spec"]));
         causes
     }
 

@@ -139,11 +139,11 @@ impl Routes {
 
 #[async_trait]
 impl Hooks for Routes {
-    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
-        object["status"] = json!({"phase": "new"});
-    }
-
-    fn prepare_update(&self, _context: &Context<'_>, old: &Value, new: &mut Value) {
+    fn prepare(&self, _context: &Context<'_>, old: Option<&Value>, new: &mut Value) {
+        let Some(old) = old else {
+            new["status"] = json!({"phase": "new"});
+            return;
+        };
         // A move to the current Router is dropped: if it were kept, the Route would move back later. The exception is a Router
         // that was re-created with another zone: there, the move gives the Route a name.
         if move_to(new).is_some_and(|router| new["status"]["router"] == router) && !is_router_gone(old) {
@@ -151,21 +151,13 @@ impl Hooks for Routes {
         }
     }
 
-    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let mut causes = rule::check(&self.rules, None, object);
-        rule::add(&mut causes, host_fault(&self.platform.domain, context, object));
-        rule::add(&mut causes, subdomain_fault(&object["spec"]["subdomain"]));
-        causes.extend(sources::leader_fault(context.identity, &[object]));
-        causes
-    }
-
-    fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        let mut causes = rule::check(&self.rules, Some(old), new);
-        if !is_scheduled(old) && requests_another_name(old, new) {
+    fn validate(&self, context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = rule::check(&self.rules, old, new);
+        if old.is_none_or(|old| !is_scheduled(old) && requests_another_name(old, new)) {
             rule::add(&mut causes, host_fault(&self.platform.domain, context, new));
             rule::add(&mut causes, subdomain_fault(&new["spec"]["subdomain"]));
         }
-        causes.extend(sources::leader_fault(context.identity, &[old, new]));
+        causes.extend(sources::leader_fault(context.identity, old, new));
         causes
     }
 

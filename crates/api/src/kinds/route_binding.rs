@@ -68,14 +68,8 @@ impl RouteBindings {
 
 #[async_trait]
 impl Hooks for RouteBindings {
-    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let mut causes = rules::check(&self.0, None, object);
-        causes.extend(namespace_fault(object));
-        causes
-    }
-
-    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        let mut causes = rules::check(&self.0, Some(old), new);
+    fn validate(&self, _context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = rules::check(&self.0, old, new);
         causes.extend(namespace_fault(new));
         causes
     }

@@ -126,15 +126,18 @@ impl Routers {
 
 #[async_trait]
 impl Hooks for Routers {
-    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
-        let default = format!("{}.{}", name_of(object), self.platform.domain);
-        set_dns_if_absent(object, Value::from(default));
-    }
-
-    fn prepare_update(&self, context: &Context<'_>, old: &Value, new: &mut Value) {
-        // A file that leaves `dns` to the default can be applied with `kubectl replace` as well.
-        set_dns_if_absent(new, old["spec"]["dns"].clone());
-        keep_ttl_horizon(context, old, new);
+    fn prepare(&self, context: &Context<'_>, old: Option<&Value>, new: &mut Value) {
+        match old {
+            None => {
+                let default = format!("{}.{}", name_of(new), self.platform.domain);
+                set_dns_if_absent(new, Value::from(default));
+            }
+            Some(old) => {
+                // A file that leaves `dns` to the default can be applied with `kubectl replace` as well.
+                set_dns_if_absent(new, old["spec"]["dns"].clone());
+                keep_ttl_horizon(context, old, new);
+            }
+        }
     }
 
     fn prepare_status(&self, context: &Context<'_>, old: &Value, new: &mut Value) {
@@ -145,16 +148,12 @@ impl Hooks for Routers {
         }
     }
 
-    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let mut causes = rule::check(&self.rules, None, object);
-        rule::add(&mut causes, dns_fault(&self.platform, &object["spec"]["dns"]));
-        causes.extend(sources::leader_fault(context.identity, &[object]));
-        causes
-    }
-
-    fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        let mut causes = rule::check(&self.rules, Some(old), new);
-        causes.extend(sources::leader_fault(context.identity, &[old, new]));
+    fn validate(&self, context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = rule::check(&self.rules, old, new);
+        if old.is_none() {
+            rule::add(&mut causes, dns_fault(&self.platform, &new["spec"]["dns"]));
+        }
+        causes.extend(sources::leader_fault(context.identity, old, new));
         causes
     }
 

@@ -65,28 +65,20 @@ const COLUMNS: &[Column] = &[
 pub(super) struct Secrets;
 
 impl Hooks for Secrets {
-    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
-        prepare(object, OPAQUE);
+    fn prepare(&self, _context: &Context<'_>, old: Option<&Value>, new: &mut Value) {
+        prepare(new, old.and_then(|old| old["type"].as_str()).unwrap_or(OPAQUE));
     }
 
-    fn prepare_update(&self, _context: &Context<'_>, old: &Value, new: &mut Value) {
-        prepare(new, old["type"].as_str().unwrap_or(OPAQUE));
-    }
-
-    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        faults(object)
-    }
-
-    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+    fn validate(&self, _context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         let mut causes = Vec::new();
-        if old["type"] != new["type"] {
-            causes.push(Cause::invalid("type", &new["type"], "field is immutable"));
-        }
-        if old["immutable"] == true {
-            if new["immutable"] != true {
+        if let Some(old) = old {
+            if old["type"] != new["type"] {
+                causes.push(Cause::invalid("type", &new["type"], "field is immutable"));
+            }
+            if old["immutable"] == true && new["immutable"] != true {
                 causes.push(Cause::forbidden("immutable", IMMUTABLE));
             }
-            if old["data"] != new["data"] {
+            if old["immutable"] == true && old["data"] != new["data"] {
                 causes.push(Cause::forbidden("data", IMMUTABLE));
             }
         }
@@ -220,11 +212,11 @@ mod tests {
             (json!({"data": [], "stringData": 7}), json!({"type": "Opaque", "data": [], "stringData": 7})),
         ] {
             let (mut object, expected) = (secret(sent.clone()), secret(expected));
-            Secrets.prepare_create(&context(), &mut object);
+            Secrets.prepare(&context(), None, &mut object);
             assert_eq!(object, expected, "{sent}");
         }
         let (old, mut new) = (secret(json!({"type": TLS})), secret(json!({})));
-        Secrets.prepare_update(&context(), &old, &mut new);
+        Secrets.prepare(&context(), Some(&old), &mut new);
         assert_eq!(new["type"], TLS);
     }
 

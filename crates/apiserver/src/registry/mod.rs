@@ -6,9 +6,10 @@
 //! 1. `schema::parse_json`, `schema::prune` (unknown fields), and the verb's own work (patch, merge, server-side apply), then
 //!    `bounds::check` and `schema::sizes`: an object with a list, map, or text above its maximum goes no further;
 //! 2. the stored status takes the place of the `status` that the client sent; see [`Hooks::status_writer`];
-//! 3. [`Hooks::prepare_create`], [`Hooks::prepare_update`] or [`Hooks::prepare_status`], then `apply::track_update`
-//!    (which fills in the defaults of the schema) unless it was a server-side apply, then `schema::apply_defaults`;
-//! 4. `schema::validate`, [`metadata::validate`], and the kind's own `validate_…`: all causes together make one answer;
+//! 3. [`Hooks::prepare`] or [`Hooks::prepare_status`], then `apply::track_update` (which fills in the defaults of the schema)
+//!    unless it was a server-side apply, then `schema::apply_defaults`;
+//! 4. `schema::validate`, [`metadata::validate`], and [`Hooks::validate`] or [`Hooks::validate_status_update`]: all causes
+//!    together make one answer;
 //! 5. [`Hooks::before_commit`], and the commit with all the related writes;
 //! 6. [`Hooks::warnings`].
 
@@ -172,37 +173,30 @@ pub(crate) fn complete(context: &Context<'_>, kind: &'static Kind, object: &mut 
         object["metadata"]["generation"] = 1.into();
     }
     let hooks = context.kinds.hooks(kind);
-    hooks.prepare_create(context, object);
+    hooks.prepare(context, None, object);
     if !is_tracked {
         apply::track_update(kind, None, object, context.manager, None, context.now);
     }
     schema::apply_defaults(&kind.schema, object);
     let mut causes = schema::validate(&kind.schema, object);
     causes.extend(metadata::validate(kind, None, object));
-    causes.extend(hooks.validate_create(context, object));
+    causes.extend(hooks.validate(context, None, object));
     causes
 }
 
 /// The specific behavior of a kind. Each method has a default that does nothing. All objects are whole: `apiVersion`, `kind`,
-/// `metadata`, and so on. Before any `validate_…` is called, defaults are filled in and the object is valid under the schema.
+/// `metadata`, and so on. Before one is validated, defaults are filled in and the object is valid under the schema.
 #[async_trait]
 pub trait Hooks: Send + Sync + 'static {
-    /// Sets the server's fields of a new object.
-    fn prepare_create(&self, _context: &Context<'_>, _object: &mut Value) {}
-
-    /// Restores the server's fields when an object is replaced.
-    fn prepare_update(&self, _context: &Context<'_>, _old: &Value, _new: &mut Value) {}
+    /// Sets the server's fields of a new object (`old` is `None`), or restores them when an object is replaced.
+    fn prepare(&self, _context: &Context<'_>, _old: Option<&Value>, _new: &mut Value) {}
 
     /// Restores the server's fields when a status is replaced.
     fn prepare_status(&self, _context: &Context<'_>, _old: &Value, _new: &mut Value) {}
 
-    /// Returns the faults of a new object beyond its schema.
-    fn validate_create(&self, _context: &Context<'_>, _object: &Value) -> Vec<Cause> {
-        Vec::new()
-    }
-
-    /// Returns the faults of a change by the main resource, beyond the schema; the status is the stored one already.
-    fn validate_update(&self, _context: &Context<'_>, _old: &Value, _new: &Value) -> Vec<Cause> {
+    /// Returns the faults of a new object (`old` is `None`), or of a change by the main resource, beyond the schema. The status
+    /// of a change is the stored one already.
+    fn validate(&self, _context: &Context<'_>, _old: Option<&Value>, _new: &Value) -> Vec<Cause> {
         Vec::new()
     }
 

@@ -21,10 +21,10 @@ fn reported(writes: &[RelatedWrite]) -> Vec<(&str, Option<&str>, &SideEffect)> {
 #[test]
 fn the_zone_defaults_to_the_name_below_the_domain() {
     let mut object = router("shard1", json!({}));
-    hooks().prepare_create(&context(), &mut object);
+    hooks().prepare(&context(), None, &mut object);
     assert_eq!(object["spec"]["dns"], "shard1.v3.example");
     let mut replaced = router("shard1", json!({"ttl": 5}));
-    hooks().prepare_update(&context(), &object, &mut replaced);
+    hooks().prepare(&context(), Some(&object), &mut replaced);
     assert_eq!(replaced["spec"]["dns"], "shard1.v3.example");
 }
 
@@ -36,7 +36,7 @@ fn the_name_of_a_name_server_is_no_shard() {
         ..PlatformConfig::new("v3.example")
     }));
     for (dns, good) in [("ns1.v3.example", false), ("ns2.v3.example", true), ("xn--zz99.v3.example", false)] {
-        let found = hooks.validate_create(&context(), &router("r", json!({"dns": dns})));
+        let found = hooks.validate(&context(), None, &router("r", json!({"dns": dns})));
         assert_eq!(found.is_empty(), good, "{dns}");
         assert!(found.iter().all(|cause| cause.field == "spec.dns"));
     }
@@ -72,7 +72,7 @@ fn a_lowered_ttl_is_remembered_as_long_as_caches_may_hold_it() {
     ] {
         let mut new = router("shard1", json!({"ttl": ttl}));
         new["status"] = stored["status"].clone();
-        hooks().prepare_update(&context(), &stored, &mut new);
+        hooks().prepare(&context(), Some(&stored), &mut new);
         assert_eq!(new["status"]["ttlHorizon"].as_str(), horizon, "{ttl}");
         stored = new;
     }
