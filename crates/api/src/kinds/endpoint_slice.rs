@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use crate::access::GROUP_ADMINS;
     use crate::identity::{GROUP_TENANT_PREFIX, Identity};
-    use crate::kinds::fixture::{context, known};
+    use crate::kinds::fixture::{cell, context};
 
     fn slice(kind: &str, addresses: &[&str]) -> Value {
         json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "web-1", "namespace": "n"},
@@ -197,8 +197,7 @@ mod tests {
 
     #[test]
     fn cells_are_those_of_kubectl() {
-        let cells =
-            |slice: &Value| ["Ports", "Endpoints"].map(|name| known("EndpointSlice").columns.cell_of(name, slice, 0));
+        let cells = |slice: &Value| ["Ports", "Endpoints"].map(|name| cell(&ENDPOINT_SLICE, name, slice));
         assert_eq!(cells(&json!({"addressType": "IPv4"})), ["<unset>", "<unset>"]);
         let addresses = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5"];
         assert_eq!(cells(&slice("IPv4", &addresses)), ["8080", "192.0.2.1,192.0.2.2,192.0.2.3 + 2 more..."]);

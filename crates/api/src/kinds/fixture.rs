@@ -74,6 +74,14 @@ pub(crate) fn check_update(kind: &str, old: &Value, mut new: Value) -> Vec<Strin
     shown(&causes)
 }
 
+/// Returns the cell of an object under a heading.
+pub(crate) fn cell(kind: &Kind, heading: &str, object: &Value) -> Value {
+    let place = kind.columns.iter().position(|column| column.name == heading).expect("a column");
+    let (json, mut out) = (object.to_string(), Vec::new());
+    kind.columns.cells(json.as_bytes(), 0).nth(place).expect("a cell for each").write(&mut out);
+    serde_json::from_slice(&out).expect("JSON")
+}
+
 fn shown(causes: &[Cause]) -> Vec<String> {
     causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
 }

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use crate::access::{GROUP_ADMINS, GROUP_ROUTER_AGENTS};
     use crate::identity::GROUP_TENANT_PREFIX;
-    use crate::kinds::fixture::{Objects, check_create, check_update, context, known};
+    use crate::kinds::fixture::{self, Objects, check_create, check_update, context};
 
     fn secret(fields: Value) -> Value {
         let mut secret =
@@ -268,7 +268,7 @@ mod tests {
             (json!({"type": TLS, "data": {"tls.crt": "YQ==", "tls.key": "YQ=="}}), (json!(TLS), json!(2))),
             (json!({"type": "Opaque"}), (json!("Opaque"), json!(0))),
         ] {
-            let cell = |name| known("Secret").columns.cell_of(name, &secret(fields.clone()), 0);
+            let cell = |name| fixture::cell(&SECRET, name, &secret(fields.clone()));
             assert_eq!((cell("Type"), cell("Data")), expected);
         }
     }

@@ -223,7 +223,7 @@ mod tests {
     use signpost_apiserver::schema;
 
     use super::*;
-    use crate::kinds::fixture::{check_update, context, known};
+    use crate::kinds::fixture::{cell, check_update, context, known};
 
     fn service(name: &str, spec: Value) -> Value {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "n"}, "spec": spec})
@@ -287,7 +287,7 @@ mod tests {
         ] {
             let service = json!({"spec": spec, "status": status});
             let cells = ["Cluster-IP", "External-IP", "Port(s)", "Selector"];
-            assert_eq!(cells.map(|name| known("Service").columns.cell_of(name, &service, 0)), expected, "{service}");
+            assert_eq!(cells.map(|name| cell(&SERVICE, name, &service)), expected, "{service}");
         }
     }
 }

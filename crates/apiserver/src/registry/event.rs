@@ -398,7 +398,13 @@ mod tests {
         });
         let now = "2026-01-01T00:01:07Z".parse::<Timestamp>().unwrap().as_second();
         let columns = Columns::new(COLUMNS);
-        let cells: Vec<Value> = columns.iter().map(|column| columns.cell_of(column.name, &event, now)).collect();
+        let json = event.to_string();
+        let read = |cell: Cell<'_>| {
+            let mut out = Vec::new();
+            cell.write(&mut out);
+            serde_json::from_slice(&out).expect("JSON")
+        };
+        let cells: Vec<Value> = columns.cells(json.as_bytes(), now).map(read).collect();
         assert_eq!(
             cells,
             ["67s", "Normal", "R", "lease/r", "spec", "c, h", "m", "67s"]

@@ -3,8 +3,7 @@
 use super::*;
 use crate::access::GROUP_ADMINS;
 use crate::identity::Identity;
-use crate::kinds::fixture::{Objects, context};
-use signpost_apiserver::kind::columns::Columns;
+use crate::kinds::fixture::{self, Objects, context};
 use signpost_types::names::LabelRules;
 
 fn hooks() -> Routes {
@@ -24,7 +23,7 @@ fn scheduled(spec: Value) -> Value {
 
 #[test]
 fn one_that_must_not_have_its_host_does_not_look_healthy() {
-    let cell = |object: &Value, name: &str| Columns::new(COLUMNS).cell_of(name, object, 0);
+    let cell = |object: &Value, name: &str| fixture::cell(&ROUTE, name, object);
     let mut route = scheduled(json!({"host": "www.shop.test"}));
     for (admitted, live, reason) in
         [(("True", "Admitted"), "True", "Bound"), (("False", "OwnershipNotVerified"), "False", "OwnershipNotVerified")]
@@ -302,7 +301,7 @@ async fn the_leader_writes_only_what_sources_derive() {
 #[test]
 fn the_source_is_a_column() {
     let mut object = route(json!({}));
-    let cell = |object: &Value| Columns::new(COLUMNS).cell_of("Source", object, 0);
+    let cell = |object: &Value| fixture::cell(&ROUTE, "Source", object);
     assert_eq!(cell(&object), Value::Null);
     object["metadata"]["annotations"] = json!({"a": "b", SOURCE_OBJECT_ANNOTATION: "HTTPRoute shop/web"});
     assert_eq!(cell(&object), json!("HTTPRoute shop/web"));
