@@ -103,7 +103,7 @@ impl Writer<'_> {
             Some(Admitted { value, reservation, .. }) => (Some(value), reservation),
             None => (None, None),
         };
-        let mut txn = Txn { expect: vec![(key.clone(), expect)], writes: Vec::new() };
+        let mut txn = Txn { expect: vec![(key.clone(), expect)], frees, ..Txn::default() };
         txn.expect.extend(also);
         txn.writes.push(match &encoded {
             Some(value) => Write::Put { key: key.clone(), value: value.clone(), ttl: self.kind.time_to_live },
@@ -113,10 +113,7 @@ impl Writer<'_> {
             related::add(&self.server.kinds, &mut txn, write)?;
         }
         let server = self.server.clone();
-        let committing = async move {
-            let store = &server.store;
-            if frees { store.commit_freeing(txn).await } else { store.commit(txn).await }
-        };
+        let committing = async move { server.store.commit(txn).await };
         let committed = match reservation {
             None => committing.await,
             Some(reservation) => {
