@@ -238,7 +238,8 @@ impl ApiServer {
 
     /// Serves backups that `source` writes. Call it once, before the first request.
     pub fn back_up_with(&self, source: backup::Source) {
-        self.shared.backup.set(source);
+        // The first one counts.
+        let _ = self.shared.backup.source.set(source);
     }
 
     /// Returns the number of requests that each limit rejected.
