@@ -56,13 +56,14 @@ const BACKEND_GROUPS: &[&str] = &["", "discovery.k8s.io"];
 /// The targets of Routes.
 const BACKENDS: &[&str] = &["services", "endpointslices"];
 
-const SCHEDULER: Role = Role {
-    name: "scheduler",
+/// The permissions that schedulers and controllers share.
+const CONTROL_PLANE: Role = Role {
+    name: "control-plane",
     rules: &[
         on(READ, OURS, ANY),
         on(READ, CORE, &["namespaces"]),
         on(READ, BACKEND_GROUPS, BACKENDS),
-        on(WRITE, OURS, &["routebindings", "nameclaims", "zones"]),
+        on(WRITE, OURS, &["nameclaims", "zones"]),
         on(CHANGE, OURS, &["routes/status", "routers/status"]),
         // Like name servers, they report holds; only administrators decide on them.
         on(&["create", "delete"], OURS, &["deletionholds", "challengerecords"]),
@@ -73,22 +74,9 @@ const SCHEDULER: Role = Role {
     ],
 };
 
-const CONTROLLER: Role = Role {
-    name: "controller",
-    rules: &[
-        on(READ, OURS, ANY),
-        on(READ, CORE, &["namespaces"]),
-        on(READ, BACKEND_GROUPS, BACKENDS),
-        on(&["delete"], OURS, &["routebindings"]),
-        on(WRITE, OURS, &["nameclaims", "zones"]),
-        on(CHANGE, OURS, &["routes/status", "routers/status"]),
-        on(&["create", "delete"], OURS, &["deletionholds", "challengerecords"]),
-        on(CHANGE, OURS, &["deletionholds/status"]),
-        on(READ, EVENTS, &["events"]),
-        on(WRITE, EVENTS, &["events"]),
-        on(READ, LEASES, &["leases"]),
-    ],
-};
+const SCHEDULER: Role = Role { name: "scheduler", rules: &[on(WRITE, OURS, &["routebindings"])] };
+
+const CONTROLLER: Role = Role { name: "controller", rules: &[on(&["delete"], OURS, &["routebindings"])] };
 
 /// The permissions of schedulers and controllers, one of which leads and writes the Routers and Routes of sources, and no others
 /// ([`is_confined_to_sources`]). The verb `adopt` is for `spec.adopted` and the label of a source.
@@ -244,9 +232,10 @@ fn is_scheduler(identity: &Identity) -> bool {
 pub struct AccessRules;
 
 /// Returns the grants of a scheduler or controller with this role.
-fn leading(role: &'static Role) -> [Grant<'static>; 6] {
+fn leading(role: &'static Role) -> [Grant<'static>; 7] {
     let (own, of_agents) = (Some(SCHEDULER_LEASE_NAMESPACE), Some(AGENT_NAMESPACE));
     [
+        (&CONTROL_PLANE, None),
         (role, None),
         (&SOURCES, None),
         (&ELECTION, own),
