@@ -142,7 +142,7 @@ impl ApiError {
         error.group = Some(group.to_owned());
         error.name = Some(name.to_owned());
         if causes.iter().any(|cause| matches!(cause.reason, Cause::TOO_LONG | Cause::TOO_MANY)) {
-            error.limit = Some(Limit::ObjectFields);
+            error.limit = Some(Limit::OBJECT_FIELDS);
         }
         error.causes = causes;
         error
@@ -174,7 +174,7 @@ impl ApiError {
             "{} {name:?} is too large: its JSON, with metadata.managedFields, has {found} bytes: limit is {limit}",
             qualified(kind.plural, kind.group)
         );
-        Self::too_large(message).about(kind, name).limited(Limit::ObjectSize)
+        Self::too_large(message).about(kind, name).limited(Limit::OBJECT_SIZE)
     }
 
     /// Returns 415: the body's media type is not supported here.
@@ -190,7 +190,7 @@ impl ApiError {
     pub fn too_many_requests() -> Self {
         let mut error = Self::new(429, "TooManyRequests", "too many requests at once, please try again later");
         error.retry_after_seconds = Some(1);
-        error.limited(Limit::RequestsInFlight)
+        error.limited(Limit::REQUESTS_IN_FLIGHT)
     }
 
     /// Returns 500: an internal error.

@@ -514,7 +514,7 @@ async fn read(body: Body) -> Result<Bytes, ApiError> {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
             let message = format!("Request entity is too large: limit is {BODY_OCTETS_MAX}");
-            Err(ApiError::too_large(message).limited(Limit::RequestBody))
+            Err(ApiError::too_large(message).limited(Limit::REQUEST_BODY))
         }
         Ok(Err(error)) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
         Err(_) => Err(ApiError::new(408, "Timeout", "the body did not arrive in time")),
