@@ -19,7 +19,8 @@ const DAMAGED: &str = "StoreReadError";
 const DAMAGED_NAMED_MAX: usize = 10;
 
 /// A failed request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct ApiError {
     /// HTTP status code.
     pub code: u16,
@@ -268,14 +269,6 @@ impl ApiError {
         status
     }
 }
-
-impl std::fmt::Display for ApiError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for ApiError {}
 
 impl From<store::Error> for ApiError {
     fn from(error: store::Error) -> Self {
