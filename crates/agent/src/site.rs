@@ -75,13 +75,6 @@ pub struct Changes {
     pub hosts: BTreeSet<Host>,
 }
 
-impl Changes {
-    /// Returns whether nothing differs.
-    pub fn is_empty(&self) -> bool {
-        self.routes.is_empty() && self.hosts.is_empty()
-    }
-}
-
 /// The servers of a Route, and its treatment of TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Upstream {

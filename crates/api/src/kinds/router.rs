@@ -329,7 +329,7 @@ async fn guard_zone(platform: &PlatformConfig, object: &Value, reader: &dyn Read
 }
 
 /// Returns the zone of a Router, which is its name below the platform's domain by default.
-fn zone_of(platform: &PlatformConfig, router: &Value) -> String {
+pub(super) fn zone_of(platform: &PlatformConfig, router: &Value) -> String {
     match router["spec"]["dns"].as_str().filter(|dns| !dns.is_empty()) {
         Some(dns) => dns.to_ascii_lowercase(),
         None => format!("{}.{}", name_of(router), platform.domain),
