@@ -160,7 +160,7 @@ async fn fill(store: &Memory, kind: &str, namespace: &str, make: fn(usize) -> Va
     };
     for first in (0..OBJECTS).step_by(TXN_OPERATIONS_MAX) {
         let writes = (first..first + TXN_OPERATIONS_MAX).map(put).collect();
-        store.commit(Txn { expect: Vec::new(), writes }).await.expect("room enough");
+        store.commit(Txn { writes, ..Txn::default() }).await.expect("room enough");
     }
 }
 

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
-use crate::resolve::{Changed, Key};
+use crate::resolve::{Changed, Key, key};
 
 /// The first and the longest pause after an error of a watch; it doubles with each error in a row.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
@@ -132,7 +132,7 @@ where
             }
             Event::Apply(object) => {
                 let mut objects = std::mem::take(&mut state.objects);
-                let (key, version) = (key(&object), revision(&object));
+                let (key, version) = (key(object.meta()), revision(&object));
                 let before = objects.get(&key).cloned();
                 let concerns = self.insert(object, &mut objects, state);
                 if concerns {
@@ -148,7 +148,7 @@ where
                 has_changed
             }
             Event::Delete(object) => {
-                let key = key(&object);
+                let key = key(object.meta());
                 let was_there = state.objects.remove(&key).is_some();
                 if was_there {
                     state.changed.insert(key);
@@ -161,7 +161,7 @@ where
 
     /// Puts an object into a map, or takes it out if it does not concern the Router any more. Returns whether it does or did.
     fn insert(&self, object: DeserializeGuard<K>, into: &mut BTreeMap<Key, Arc<K>>, state: &State<K>) -> bool {
-        let key = key(&object);
+        let key = key(object.meta());
         let wanted = match object.0 {
             Ok(mut object) => {
                 object.managed_fields_mut().clear();
@@ -187,11 +187,6 @@ fn has_same_generation(one: &impl Resource, other: &impl Resource) -> bool {
     let (one, other) = (one.meta(), other.meta());
     one.generation.is_some()
         && (&one.uid, one.generation, &one.annotations) == (&other.uid, other.generation, &other.annotations)
-}
-
-fn key(object: &impl Resource) -> Key {
-    let metadata = object.meta();
-    (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
 }
 
 /// Returns the resource version; 0 if it is not a number.

@@ -61,18 +61,7 @@ const RSA_BITS: std::ops::RangeInclusive<usize> = 2_048..=4_096;
 impl KeyPair {
     /// Returns the blocks of a text. They are not decoded.
     pub fn split(text: &str) -> Result<KeyPair, PemError> {
-        let (mut chain, mut key) = (String::new(), None);
-        for (label, block) in blocks(text) {
-            match label {
-                "CERTIFICATE" => chain.push_str(&block),
-                label if KEY_LABELS.contains(&label) => key = key.or(Some(block)),
-                _ => {}
-            }
-        }
-        if chain.is_empty() {
-            return Err(PemError::NoCertificate);
-        }
-        Ok(KeyPair { chain, key: key.ok_or(PemError::NoKey)? })
+        KeyPair::of(text, text)
     }
 
     /// Returns the blocks of a text with certificates and of one with a key.

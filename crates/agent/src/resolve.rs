@@ -527,7 +527,7 @@ fn put<K>(objects: &mut HashMap<RouteKey, Arc<K>>, changed: Changed<K>) -> BTree
     routes
 }
 
-fn key(metadata: &ObjectMeta) -> Key {
+pub(crate) fn key(metadata: &ObjectMeta) -> Key {
     (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
 }
 

@@ -22,6 +22,7 @@ use kube::{Client, Error};
 use parking_lot::Mutex;
 use signpost_runtime::tls::files;
 use signpost_types::instance::{CertificateReport, SecretFault, SecretReport, ServedCertificate};
+use signpost_types::text::cut;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -307,7 +308,7 @@ impl Secrets {
             Err(error) => {
                 let (namespace, name) = &key;
                 tracing::warn!(namespace, name, %error, "failed to read a Secret; retrying");
-                let unread = (SecretFault::Unread, cut(&error.to_string()).to_owned());
+                let unread = (SecretFault::Unread, cut(&error.to_string(), ERROR_BYTES_MAX).to_owned());
                 object.contents.is_none().then_some(Err(unread))
             }
         };
@@ -405,12 +406,7 @@ fn usable(served: &ServedCertificate, host: &Host, now: Option<i64>) -> Result<(
 /// Returns the user in the message of a rejection: `… is forbidden: User "NAME" cannot …`.
 fn user_of(message: &str) -> String {
     let user = message.split_once("User \"").and_then(|(_, rest)| rest.split_once('"'));
-    cut(user.map_or("", |(user, _)| user)).to_owned()
-}
-
-fn cut(text: &str) -> &str {
-    let end = (0..=ERROR_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
-    &text[..end.unwrap_or(0)]
+    cut(user.map_or("", |(user, _)| user), ERROR_BYTES_MAX).to_owned()
 }
 
 /// Returns the name of a file. A namespace has no `_`, and a host no `+`.

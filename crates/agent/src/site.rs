@@ -16,6 +16,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use signpost_types::paths;
 use signpost_types::traffic::{self, Network};
+use signpost_types::v1alpha1::route::Termination;
 use signpost_types::v1alpha1::traffic::ClientAddress;
 
 /// The longest host, as in DNS.
@@ -74,13 +75,6 @@ pub struct Changes {
     pub hosts: BTreeSet<Host>,
 }
 
-impl Changes {
-    /// Returns whether nothing differs.
-    pub fn is_empty(&self) -> bool {
-        self.routes.is_empty() && self.hosts.is_empty()
-    }
-}
-
 /// The servers of a Route, and its treatment of TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Upstream {
@@ -97,18 +91,6 @@ pub struct Upstream {
     /// The settings for the traffic, within the maxima of the Router.
     #[serde(default)]
     pub settings: traffic::Settings,
-}
-
-/// The end of a client's TLS connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Termination {
-    /// The router; requests go to the application in plain text.
-    Edge,
-    /// The application.
-    Passthrough,
-    /// The router, which opens a TLS connection of its own to the application.
-    Reencrypt,
 }
 
 /// The response to a plain HTTP request for a host with TLS.

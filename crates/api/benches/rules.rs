@@ -93,7 +93,7 @@ fn main() {
         signpost_apiserver::schema::apply_defaults(&kind.schema, &mut object);
         let now = "2026-01-01T12:00:00Z".parse().expect("a constant");
         let context = Context { kinds: &kinds, identity: &identity, namespace: Some("default"), manager: "bench", now };
-        let rust = mean(20_000, || drop(black_box(kinds.hooks(kind).validate_create(&context, &object))));
+        let rust = mean(20_000, || drop(black_box(kinds.hooks(kind).validate(&context, None, &object))));
         let validator = Validator::new();
         let cel = mean(500, || drop(black_box(validator.validate_compiled(&schema, &object, None))));
         let share = 100.0 * cel.as_secs_f64() / create.as_secs_f64();

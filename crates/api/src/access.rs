@@ -56,13 +56,14 @@ const BACKEND_GROUPS: &[&str] = &["", "discovery.k8s.io"];
 /// The targets of Routes.
 const BACKENDS: &[&str] = &["services", "endpointslices"];
 
-const SCHEDULER: Role = Role {
-    name: "scheduler",
+/// The permissions that schedulers and controllers share.
+const CONTROL_PLANE: Role = Role {
+    name: "control-plane",
     rules: &[
         on(READ, OURS, ANY),
         on(READ, CORE, &["namespaces"]),
         on(READ, BACKEND_GROUPS, BACKENDS),
-        on(WRITE, OURS, &["routebindings", "nameclaims", "zones"]),
+        on(WRITE, OURS, &["nameclaims", "zones"]),
         on(CHANGE, OURS, &["routes/status", "routers/status"]),
         // Like name servers, they report holds; only administrators decide on them.
         on(&["create", "delete"], OURS, &["deletionholds", "challengerecords"]),
@@ -73,22 +74,9 @@ const SCHEDULER: Role = Role {
     ],
 };
 
-const CONTROLLER: Role = Role {
-    name: "controller",
-    rules: &[
-        on(READ, OURS, ANY),
-        on(READ, CORE, &["namespaces"]),
-        on(READ, BACKEND_GROUPS, BACKENDS),
-        on(&["delete"], OURS, &["routebindings"]),
-        on(WRITE, OURS, &["nameclaims", "zones"]),
-        on(CHANGE, OURS, &["routes/status", "routers/status"]),
-        on(&["create", "delete"], OURS, &["deletionholds", "challengerecords"]),
-        on(CHANGE, OURS, &["deletionholds/status"]),
-        on(READ, EVENTS, &["events"]),
-        on(WRITE, EVENTS, &["events"]),
-        on(READ, LEASES, &["leases"]),
-    ],
-};
+const SCHEDULER: Role = Role { name: "scheduler", rules: &[on(WRITE, OURS, &["routebindings"])] };
+
+const CONTROLLER: Role = Role { name: "controller", rules: &[on(&["delete"], OURS, &["routebindings"])] };
 
 /// The permissions of schedulers and controllers, one of which leads and writes the Routers and Routes of sources, and no others
 /// ([`is_confined_to_sources`]). The verb `adopt` is for `spec.adopted` and the label of a source.
@@ -211,7 +199,7 @@ fn is_lease_of_another(identity: &Identity, lease: Option<&str>) -> bool {
 
 /// Returns why an identity must not read a Secret, if it may read Secrets only as an agent: then it has to be a certificate that the platform
 /// got for one of the agent's Routers, or a Route of the same namespace has to name it that one of them serves or has served.
-pub(crate) async fn denies_secret(
+pub(crate) fn denies_secret(
     identity: &Identity,
     namespace: &str,
     name: &str,
@@ -228,7 +216,7 @@ pub(crate) async fn denies_secret(
         return Ok((!instance::router_of(name).is_some_and(is_of)).then_some(SECRETS_ARE_OF_ROUTES));
     }
     let is_own = |router: &Value| router.as_str().filter(|router| !router.is_empty()).is_some_and(is_of);
-    let routes = reader.selected("Route", namespace, SECRET_NAME_FIELD, name).await?;
+    let routes = reader.selected("Route", namespace, SECRET_NAME_FIELD, name)?;
     let names_it = routes.iter().map(|route| &route["status"]).any(|status| {
         let former = status["formerNames"].as_array().into_iter().flatten();
         is_own(&status["router"]) || former.map(|former| &former["router"]).any(is_own)
@@ -244,9 +232,10 @@ fn is_scheduler(identity: &Identity) -> bool {
 pub struct AccessRules;
 
 /// Returns the grants of a scheduler or controller with this role.
-fn leading(role: &'static Role) -> [Grant<'static>; 6] {
+fn leading(role: &'static Role) -> [Grant<'static>; 7] {
     let (own, of_agents) = (Some(SCHEDULER_LEASE_NAMESPACE), Some(AGENT_NAMESPACE));
     [
+        (&CONTROL_PLANE, None),
         (role, None),
         (&SOURCES, None),
         (&ELECTION, own),

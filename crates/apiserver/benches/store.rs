@@ -93,7 +93,8 @@ async fn creates(store: Arc<dyn Store>, writers: usize, watchers: usize) -> f64 
 fn create(name: &str) -> Txn {
     let key = Key(name.into());
     let value = Bytes::from(vec![b'x'; 1_000]);
-    Txn { expect: vec![(key.clone(), Precondition::Absent)], writes: vec![Write::Put { key, value, ttl: None }] }
+    let expect = vec![(key.clone(), Precondition::Absent)];
+    Txn { expect, writes: vec![Write::Put { key, value, ttl: None }], ..Txn::default() }
 }
 
 /// Measures reads with 10,000 objects in the store.

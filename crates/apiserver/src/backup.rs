@@ -3,14 +3,14 @@
 //! A thread writes the backup as fast as the client reads it; writes to the store continue meanwhile. Only one backup runs at a
 //! time. A backup that is cut off lacks the hash at its end, so its reader detects that it is incomplete.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::sync::{Arc, OnceLock};
 
 use axum::body::Body;
 use axum::response::Response;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Mutex, mpsc};
 
 use super::error::ApiError;
 use super::respond;
@@ -25,23 +25,11 @@ const PIECES_WAITING_MAX: usize = 4;
 /// Writes a backup. It can block, and ends with an error if the writer does.
 pub type Source = Arc<dyn Fn(&mut dyn Write) -> Result<(), String> + Send + Sync>;
 
-/// The source of backups, and the permit of the backup in progress.
+/// The source of backups, and the lock of the backup in progress.
+#[derive(Default)]
 pub(crate) struct BackupSlot {
-    source: OnceLock<Source>,
-    turn: Arc<Semaphore>,
-}
-
-impl Default for BackupSlot {
-    fn default() -> Self {
-        BackupSlot { source: OnceLock::new(), turn: Arc::new(Semaphore::new(1)) }
-    }
-}
-
-impl BackupSlot {
-    /// The first call counts.
-    pub(crate) fn set(&self, source: Source) {
-        let _ = self.source.set(source);
-    }
+    pub(crate) source: OnceLock<Source>,
+    turn: Arc<Mutex<()>>,
 }
 
 /// Answers the path; `None` for others, and if the store does not support backups.
@@ -50,14 +38,16 @@ pub(crate) fn answer(place: &BackupSlot, path: &str, method: &Method) -> Option<
     if *method != Method::GET {
         return Some(Err(ApiError::method_not_allowed()));
     }
-    let Ok(turn) = place.turn.clone().try_acquire_owned() else {
+    let Ok(turn) = place.turn.clone().try_lock_owned() else {
         return Some(Err(ApiError::too_many_requests()));
     };
     let (sender, mut pieces) = mpsc::channel::<io::Result<Bytes>>(PIECES_WAITING_MAX);
     tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        let mut to = Pieces { sender: sender.clone(), waiting: BytesMut::with_capacity(PIECE_OCTETS) };
+        let mut to = BufWriter::with_capacity(PIECE_OCTETS, Pieces(sender.clone()));
         let written = source(&mut to).and_then(|()| to.flush().map_err(|error| error.to_string()));
+        // After a failure, the rest is not sent.
+        drop(to.into_parts());
         if let Err(error) = written {
             tracing::warn!(%error, "backup failed");
             // The connection breaks, so that the client does not take the part for a whole backup.
@@ -72,27 +62,17 @@ pub(crate) fn answer(place: &BackupSlot, path: &str, method: &Method) -> Option<
     Some(Ok(response))
 }
 
-/// Sends the written data in pieces; fails when the client has disconnected.
-struct Pieces {
-    sender: mpsc::Sender<io::Result<Bytes>>,
-    waiting: BytesMut,
-}
+/// Sends each write as a piece; fails when the client has disconnected.
+struct Pieces(mpsc::Sender<io::Result<Bytes>>);
 
 impl Write for Pieces {
     fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.waiting.extend_from_slice(octets);
-        if self.waiting.len() >= PIECE_OCTETS {
-            self.flush()?;
-        }
+        self.0.blocking_send(Ok(Bytes::copy_from_slice(octets))).map_err(|_| io::ErrorKind::BrokenPipe)?;
         Ok(octets.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.waiting.is_empty() {
-            return Ok(());
-        }
-        let piece = self.waiting.split().freeze();
-        self.sender.blocking_send(Ok(piece)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        Ok(())
     }
 }
 
@@ -102,9 +82,7 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     fn place(source: impl Fn(&mut dyn Write) -> Result<(), String> + Send + Sync + 'static) -> BackupSlot {
-        let place = BackupSlot::default();
-        place.set(Arc::new(source));
-        place
+        BackupSlot { source: OnceLock::from(Arc::new(source) as Source), ..BackupSlot::default() }
     }
 
     #[tokio::test]

@@ -19,7 +19,8 @@ const DAMAGED: &str = "StoreReadError";
 const DAMAGED_NAMED_MAX: usize = 10;
 
 /// A failed request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct ApiError {
     /// HTTP status code.
     pub code: u16,
@@ -142,7 +143,7 @@ impl ApiError {
         error.group = Some(group.to_owned());
         error.name = Some(name.to_owned());
         if causes.iter().any(|cause| matches!(cause.reason, Cause::TOO_LONG | Cause::TOO_MANY)) {
-            error.limit = Some(Limit::ObjectFields);
+            error.limit = Some(Limit::OBJECT_FIELDS);
         }
         error.causes = causes;
         error
@@ -174,7 +175,7 @@ impl ApiError {
             "{} {name:?} is too large: its JSON, with metadata.managedFields, has {found} bytes: limit is {limit}",
             qualified(kind.plural, kind.group)
         );
-        Self::too_large(message).about(kind, name).limited(Limit::ObjectSize)
+        Self::too_large(message).about(kind, name).limited(Limit::OBJECT_SIZE)
     }
 
     /// Returns 415: the body's media type is not supported here.
@@ -190,7 +191,7 @@ impl ApiError {
     pub fn too_many_requests() -> Self {
         let mut error = Self::new(429, "TooManyRequests", "too many requests at once, please try again later");
         error.retry_after_seconds = Some(1);
-        error.limited(Limit::RequestsInFlight)
+        error.limited(Limit::REQUESTS_IN_FLIGHT)
     }
 
     /// Returns 500: an internal error.
@@ -268,14 +269,6 @@ impl ApiError {
         status
     }
 }
-
-impl std::fmt::Display for ApiError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for ApiError {}
 
 impl From<store::Error> for ApiError {
     fn from(error: store::Error) -> Self {

@@ -238,7 +238,8 @@ impl ApiServer {
 
     /// Serves backups that `source` writes. Call it once, before the first request.
     pub fn back_up_with(&self, source: backup::Source) {
-        self.shared.backup.set(source);
+        // The first one counts.
+        let _ = self.shared.backup.source.set(source);
     }
 
     /// Returns the number of requests that each limit rejected.
@@ -513,7 +514,7 @@ async fn read(body: Body) -> Result<Bytes, ApiError> {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
             let message = format!("Request entity is too large: limit is {BODY_OCTETS_MAX}");
-            Err(ApiError::too_large(message).limited(Limit::RequestBody))
+            Err(ApiError::too_large(message).limited(Limit::REQUEST_BODY))
         }
         Ok(Err(error)) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
         Err(_) => Err(ApiError::new(408, "Timeout", "the body did not arrive in time")),

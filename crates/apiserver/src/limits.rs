@@ -108,47 +108,32 @@ pub fn parse_size(text: &str) -> Option<u64> {
     number.checked_mul(1 << shift)
 }
 
-/// A limit that rejects requests.
+/// A limit that rejects requests, by its name: one of these, or a bound of a [`Quota`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
-    /// The size of a request's body.
-    RequestBody,
-    /// Requests in flight and watches.
-    RequestsInFlight,
-    /// The size of an object.
-    ObjectSize,
-    /// The length of a text, or the number of items of a list or map, in an object.
-    ObjectFields,
-    /// The requirements of a selector.
-    Selector,
-    /// The operations of a JSON patch, and their work.
-    Patch,
-    /// A bound of a [`Quota`], by its name.
-    Quota(&'static str),
-}
+pub struct Limit(pub &'static str);
 
 impl Limit {
-    const OF_EVERY_SERVER: [Limit; 6] = [
-        Limit::RequestBody,
-        Limit::RequestsInFlight,
-        Limit::ObjectSize,
-        Limit::ObjectFields,
-        Limit::Selector,
-        Limit::Patch,
-    ];
+    /// The size of a request's body.
+    pub const REQUEST_BODY: Limit = Limit("request-body");
+    /// Requests in flight and watches.
+    pub const REQUESTS_IN_FLIGHT: Limit = Limit("requests-in-flight");
+    /// The size of an object.
+    pub const OBJECT_SIZE: Limit = Limit("object-size");
+    /// The length of a text, or the number of items of a list or map, in an object.
+    pub const OBJECT_FIELDS: Limit = Limit("object-fields");
+    /// The requirements of a selector.
+    pub const SELECTOR: Limit = Limit("selector");
+    /// The operations of a JSON patch, and their work.
+    pub const PATCH: Limit = Limit("patch");
 
-    /// Returns the name of the limit.
-    pub fn name(self) -> &'static str {
-        match self {
-            Limit::RequestBody => "request-body",
-            Limit::RequestsInFlight => "requests-in-flight",
-            Limit::ObjectSize => "object-size",
-            Limit::ObjectFields => "object-fields",
-            Limit::Selector => "selector",
-            Limit::Patch => "patch",
-            Limit::Quota(name) => name,
-        }
-    }
+    const OF_EVERY_SERVER: [Limit; 6] = [
+        Limit::REQUEST_BODY,
+        Limit::REQUESTS_IN_FLIGHT,
+        Limit::OBJECT_SIZE,
+        Limit::OBJECT_FIELDS,
+        Limit::SELECTOR,
+        Limit::PATCH,
+    ];
 }
 
 /// The number of requests that each limit rejected.
@@ -157,7 +142,7 @@ pub struct Refusals(Vec<(Limit, AtomicU64)>);
 impl Refusals {
     /// Returns counters for a server with these quotas, each of which is two limits.
     pub fn new<'a>(quotas: impl Iterator<Item = &'a Quota>) -> Refusals {
-        let quotas = quotas.flat_map(|quota| [Limit::Quota(quota.objects.limit), Limit::Quota(quota.bytes.limit)]);
+        let quotas = quotas.flat_map(|quota| [Limit(quota.objects.limit), Limit(quota.bytes.limit)]);
         Refusals(Limit::OF_EVERY_SERVER.into_iter().chain(quotas).map(|limit| (limit, AtomicU64::new(0))).collect())
     }
 
@@ -170,7 +155,7 @@ impl Refusals {
 
     /// Returns the limits by name, each with how many requests it refused.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.0.iter().map(|(limit, count)| (limit.name(), count.load(Ordering::Relaxed)))
+        self.0.iter().map(|(limit, count)| (limit.0, count.load(Ordering::Relaxed)))
     }
 }
 
@@ -216,7 +201,7 @@ mod tests {
         assert_eq!(quota.amount(Some(&set)), Amount { bytes: 1 << 20, ..default });
         assert_eq!(quota.amount(None), default);
         let refusals = Refusals::new([&quota].into_iter());
-        refusals.count(Limit::Quota("bytes"));
+        refusals.count(Limit("bytes"));
         assert_eq!(refusals.counts().last(), Some(("bytes", 1)));
     }
 }

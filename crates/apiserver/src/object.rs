@@ -175,6 +175,7 @@ impl Object {
     }
 
     /// Returns whether its JSON is kept packed.
+    #[cfg(test)]
     pub fn is_packed(&self) -> bool {
         matches!(*self.text.read(), Text::Compressed(_))
     }

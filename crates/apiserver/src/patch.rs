@@ -28,7 +28,7 @@ pub fn json_patch(target: &mut Value, body: &[u8]) -> Result<(), ApiError> {
     if operations.len() > OPERATIONS_MAX {
         let found = operations.len();
         let message = format!("The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {found}");
-        return Err(ApiError::too_large(message).limited(Limit::Patch));
+        return Err(ApiError::too_large(message).limited(Limit::PATCH));
     }
     let mut patched = target.clone();
     let (mut copied_octets, mut shifted_items) = (0, 0);
@@ -46,14 +46,14 @@ pub fn json_patch(target: &mut Value, body: &[u8]) -> Result<(), ApiError> {
         }
         if shifted_items > SHIFTED_ITEMS_MAX {
             let message = format!("the patch shifts more than {SHIFTED_ITEMS_MAX} list items");
-            return Err(ApiError::too_large(message).limited(Limit::Patch));
+            return Err(ApiError::too_large(message).limited(Limit::PATCH));
         }
         if let Some(source) = source {
             if matches!(operation, PatchOperation::Copy(_) | PatchOperation::Move(_)) {
                 copied_octets += source.to_string().len();
                 if copied_octets > COPIED_OCTETS_MAX {
                     let message = format!("the patch copies more than {COPIED_OCTETS_MAX} bytes");
-                    return Err(ApiError::too_large(message).limited(Limit::Patch));
+                    return Err(ApiError::too_large(message).limited(Limit::PATCH));
                 }
             }
             if levels(source) + operation.path().count() > LEVELS_MAX {

@@ -19,7 +19,7 @@ const REQUIREMENTS_MAX: usize = 64;
 const VALUES_MAX: usize = 1_000;
 
 fn too_much(limit: String) -> ApiError {
-    ApiError::bad_request(format!("a selector may have at most {limit}")).limited(Limit::Selector)
+    ApiError::bad_request(format!("a selector may have at most {limit}")).limited(Limit::SELECTOR)
 }
 
 /// The filter of a list or a watch.

@@ -33,7 +33,7 @@ static BOOK: LazyLock<Kind> = LazyLock::new(|| Kind::of::<Book>().selectable_by(
 struct Books;
 
 impl Hooks for Books {
-    fn validate_create(&self, _context: &Context<'_>, book: &Value) -> Vec<Cause> {
+    fn validate(&self, _context: &Context<'_>, _old: Option<&Value>, book: &Value) -> Vec<Cause> {
         let pages = &book["spec"]["pages"];
         let fault = (*pages == 0).then(|| Cause::invalid("spec.pages", pages, "a book has pages"));
         fault.into_iter().collect()

@@ -18,7 +18,7 @@ fn put(name: &str, value: &str, ttl: Option<Duration>) -> Write {
 }
 
 async fn commit(store: &Embedded, expect: Vec<(Key, Precondition)>, writes: Vec<Write>) -> Outcome {
-    store.commit(Txn { expect, writes }).await.unwrap()
+    store.commit(Txn { expect, writes, ..Txn::default() }).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -67,7 +67,7 @@ fn write_until_killed(directory: &Path) -> ! {
                     for number in last + 1.. {
                         let value = Bytes::from(number.to_string());
                         let put = |key: &Key| Write::Put { key: key.clone(), value: value.clone(), ttl: None };
-                        let txn = Txn { expect: vec![], writes: vec![put(&left), put(&right)] };
+                        let txn = Txn { writes: vec![put(&left), put(&right)], ..Txn::default() };
                         let Outcome::Committed(revision) = store.commit(txn).await.unwrap() else { unreachable!() };
                         let line = format!("ack {task} {number} {}\n", revision.0);
                         std::io::stdout().write_all(line.as_bytes()).unwrap();

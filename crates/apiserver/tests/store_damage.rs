@@ -37,7 +37,7 @@ fn put(name: &str, value: &[u8]) -> Write {
 }
 
 async fn commit(store: &Embedded, writes: Vec<Write>) -> Revision {
-    match store.commit(Txn { expect: Vec::new(), writes }).await.unwrap() {
+    match store.commit(Txn { writes, ..Txn::default() }).await.unwrap() {
         Outcome::Committed(revision) => revision,
         refused => panic!("{refused:?}"),
     }
@@ -135,7 +135,8 @@ fn fate(directory: &Path, expected: &Values) -> Fate {
     }
     // What is damaged is not taken for absent, and everything else can be written.
     for name in damaged.iter().take(3) {
-        let txn = Txn { expect: vec![(key(name), Precondition::Absent)], writes: vec![put(name, b"new")] };
+        let txn =
+            Txn { expect: vec![(key(name), Precondition::Absent)], writes: vec![put(name, b"new")], ..Txn::default() };
         match runtime.block_on(store.commit(txn)) {
             Err(Error::Damaged { .. }) => {}
             // A key that is none of the store's: a deletion, or the key itself was hit.
@@ -144,7 +145,7 @@ fn fate(directory: &Path, expected: &Values) -> Fate {
             Ok(outcome) => panic!("{name}: {outcome:?}"),
         }
     }
-    match runtime.block_on(store.commit(Txn { expect: Vec::new(), writes: vec![put("/new", b"new")] })) {
+    match runtime.block_on(store.commit(Txn { writes: vec![put("/new", b"new")], ..Txn::default() })) {
         Ok(Outcome::Committed(_)) => {}
         Ok(refused) => panic!("{refused:?}"),
         Err(error) => return broke_off(&error),

@@ -75,8 +75,8 @@ pub async fn reencrypt(store: &impl Store, key: EncryptionKey) -> Result<u64, Er
             continue;
         }
         let write = Write::Put { key: key_of(name), value: cipher.encrypt(name, &contents)?, ttl: None };
-        let txn = Txn { expect: vec![(key_of(name), Precondition::At(revision))], writes: vec![write] };
-        match store.commit(txn).await {
+        let expect = vec![(key_of(name), Precondition::At(revision))];
+        match store.commit(Txn { expect, writes: vec![write], ..Txn::default() }).await {
             Ok(Outcome::Committed(_)) => changed += 1,
             Ok(Outcome::Refused { .. }) => {
                 return Err(Error::Etcd(

@@ -68,8 +68,9 @@ async fn move_on(etcd: &Etcd) -> store::Result<()> {
     for zone in zones.items {
         let Some(value) = restored::moved_on(&zone) else { continue };
         let expect = vec![(zone.key.clone(), Precondition::At(zone.modified))];
+        let writes = vec![Write::Put { key: zone.key, value, ttl: None }];
         // A conflict means that another server has advanced it.
-        etcd.commit(Txn { expect, writes: vec![Write::Put { key: zone.key, value, ttl: None }] }).await?;
+        etcd.commit(Txn { expect, writes, ..Txn::default() }).await?;
     }
     Ok(())
 }

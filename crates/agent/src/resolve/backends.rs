@@ -13,11 +13,11 @@ use signpost_types::backends::{
     RoutePortRef, SERVICE_KIND, SERVICE_LABEL, TcpPort, has_endpoints, is_external_name, is_ready, route_ports,
     service_ports, slice_ports,
 };
-use signpost_types::v1alpha1::route::{self, InsecurePolicy, RouteSpec, Target, WEIGHT_DEFAULT};
+use signpost_types::v1alpha1::route::{InsecurePolicy, RouteSpec, Target, Termination, WEIGHT_DEFAULT};
 
 use super::refused::Refused;
 use super::{Key, Reason};
-use crate::site::{Host, Insecure, Server, Termination, Upstream, WEIGHT_MAX};
+use crate::site::{Host, Insecure, Server, Upstream, WEIGHT_MAX};
 
 /// The most refused endpoints of a Service that a fault lists.
 const REFUSED_LISTED_MAX: usize = 3;
@@ -273,11 +273,7 @@ pub(super) fn distribute(targets: &[ResolvedTarget], most: usize) -> Vec<Destina
 
 /// Returns the servers of a Route, and its treatment of TLS.
 pub(super) fn upstream(namespace: &str, spec: &RouteSpec, destinations: Vec<Destination>) -> Upstream {
-    let termination = spec.tls.as_ref().map(|tls| match tls.termination {
-        route::Termination::Edge => Termination::Edge,
-        route::Termination::Passthrough => Termination::Passthrough,
-        route::Termination::Reencrypt => Termination::Reencrypt,
-    });
+    let termination = spec.tls.as_ref().map(|tls| tls.termination);
     let insecure = match spec.tls.as_ref().and_then(|tls| tls.insecure_edge_termination_policy) {
         None | Some(InsecurePolicy::None) => Insecure::None,
         Some(InsecurePolicy::Allow) => Insecure::Allow,

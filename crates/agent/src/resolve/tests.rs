@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use signpost_types::backends::SERVICE_LABEL;
-use signpost_types::v1alpha1::route::WEIGHT_DEFAULT;
+use signpost_types::v1alpha1::route::{Termination, WEIGHT_DEFAULT};
 
 use super::*;
 use crate::render::Settings;
 use crate::render::haproxy::Layout;
-use crate::site::{Insecure, Termination, Upstream};
+use crate::site::{Insecure, Upstream};
 
 /// Objects from JSON.
 struct World {

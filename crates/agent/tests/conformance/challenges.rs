@@ -1,7 +1,8 @@
 //! HTTP challenges of certificate authorities (RFC 8555 §8.3), which the proxy answers for the hosts whose certificates the platform gets.
 
-use signpost_agent::site::{Insecure, Site, Termination};
+use signpost_agent::site::{Insecure, Site};
 use signpost_types::traffic::{Network, Settings};
+use signpost_types::v1alpha1::route::Termination;
 
 use crate::bench::{Bench, application, plain, route, with_tls};
 use crate::client::get;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use signpost_agent::resolve::{Limits, Objects, Refused, Resolver};
-use signpost_agent::site::{Certificate, Insecure, Site, Termination};
+use signpost_agent::site::{Certificate, Insecure, Site};
+use signpost_types::v1alpha1::route::Termination;
 
 use crate::bench::{Bench, application, plain, route, with_tls};
 use crate::client::{Identity, get, get_tls};

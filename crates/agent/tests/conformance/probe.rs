@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
-use signpost_agent::site::{Insecure, Site, Termination, Upstream};
+use signpost_agent::site::{Insecure, Site, Upstream};
 use signpost_types::probe::{backend_id, route_id};
+use signpost_types::v1alpha1::route::Termination;
 
 use crate::bench::{Bench, application, plain, route, uid, with_tls};
 use crate::client::{Identity, get, get_tls_with, get_with};

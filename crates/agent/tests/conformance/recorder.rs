@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use signpost_agent::site::{Certificate, Insecure, Site, Termination};
+use signpost_agent::site::{Certificate, Insecure, Site};
+use signpost_types::v1alpha1::route::Termination;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use signpost_agent::proxy::nginx::ReloadPacing;
-use signpost_agent::site::{Certificate, Changes, Host, Insecure, Part, Site, Termination};
+use signpost_agent::site::{Certificate, Changes, Host, Insecure, Part, Site};
 use signpost_testing::PATIENCE;
+use signpost_types::v1alpha1::route::Termination;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;

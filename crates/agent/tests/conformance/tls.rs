@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use signpost_agent::site::{Certificate, Insecure, Site, Termination};
+use signpost_agent::site::{Certificate, Insecure, Site};
+use signpost_types::v1alpha1::route::Termination;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 

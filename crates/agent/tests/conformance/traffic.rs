@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use signpost_agent::site::{Insecure, Site, Termination};
+use signpost_agent::site::{Insecure, Site};
 use signpost_agent::traffic::access_log::Output;
 use signpost_agent::traffic::view::Scope;
 use signpost_agent::traffic::{EndpointState, RouteTraffic, Traffic};
 use signpost_testing::free_address;
+use signpost_types::v1alpha1::route::Termination;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};

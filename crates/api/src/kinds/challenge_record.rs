@@ -7,7 +7,7 @@
 
 use std::sync::LazyLock;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ use signpost_apiserver::cause::Cause;
 use signpost_apiserver::error::ApiError;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::columns::{AGE, Column};
-use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite};
+use signpost_apiserver::registry::{Context, HookResult, Hooks, Operation, Reader};
 use signpost_types::names::{self, ACME_CHALLENGE_LABEL};
 use signpost_types::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 use signpost_types::v1alpha1::challenge_record::{ChallengeRecord, EXPIRY_HOURS_MAX, VALUES_MAX};
@@ -44,36 +44,28 @@ impl ChallengeRecords {
     }
 }
 
+#[async_trait]
 impl Hooks for ChallengeRecords {
-    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let mut causes = rules::check(&self.rules, None, object);
-        causes.extend(expiry_fault(context.now, object));
+    fn validate(&self, context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = rules::check(&self.rules, old, new);
+        if old.is_none() {
+            causes.extend(expiry_fault(context.now, new));
+        }
         causes
     }
 
-    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        rules::check(&self.rules, Some(old), new)
-    }
-
-    fn before_commit<'a>(
-        &'a self,
-        _context: &'a Context<'a>,
-        operation: Operation<'a>,
-        reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
-        Box::pin(async move {
-            if let Operation::Create(new) = operation {
-                self.check_name(new, reader).await?;
-                check_number(new, reader).await?;
-            }
-            Ok(Vec::new())
-        })
+    async fn before_commit(&self, _: &Context<'_>, operation: Operation<'_>, reader: &dyn Reader) -> HookResult {
+        if let Operation::Create(new) = operation {
+            self.check_name(new, reader)?;
+            check_number(new, reader)?;
+        }
+        Ok(Vec::new())
     }
 }
 
 impl ChallengeRecords {
     /// Rejects a record about a name that no RouteBinding of its namespace has.
-    async fn check_name(&self, new: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+    fn check_name(&self, new: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
         let (namespace, name) = (text(&new["metadata"]["namespace"]), text(&new["spec"]["name"]));
         if namespace == SCHEDULER_LEASE_NAMESPACE {
             return Ok(());
@@ -83,11 +75,11 @@ impl ChallengeRecords {
         let host = name.strip_prefix(ACME_CHALLENGE_LABEL).and_then(|rest| rest.strip_prefix('.')).unwrap_or_default();
         let first = label.unwrap_or_else(|| host.split('.').next().unwrap_or_default());
         let has = |binding: &Value| label.is_some() || names_of(binding).any(|name| name.eq_ignore_ascii_case(host));
-        let labelled = reader.selected("RouteBinding", namespace, "spec.label", first).await?;
+        let labelled = reader.selected("RouteBinding", namespace, "spec.label", first)?;
         let is_own = labelled.iter().any(has)
-            || (label.is_none() && reader.list("RouteBinding", Some(namespace)).await?.iter().any(has));
+            || (label.is_none() && reader.list("RouteBinding", Some(namespace))?.iter().any(has));
         // A certificate of a shard would be one of all its names.
-        let is_shard = label.is_none() && reader.get("Zone", None, host).await?.is_some();
+        let is_shard = label.is_none() && reader.get("Zone", None, host)?.is_some();
         if is_own && !is_shard {
             return Ok(());
         }
@@ -111,8 +103,8 @@ fn names_of(binding: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// Rejects a value beyond [`VALUES_MAX`] of a name.
-async fn check_number(new: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
-    if reader.count("ChallengeRecord", "spec.name", text(&new["spec"]["name"])).await? < VALUES_MAX {
+fn check_number(new: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+    if reader.count("ChallengeRecord", "spec.name", text(&new["spec"]["name"]))? < VALUES_MAX {
         return Ok(());
     }
     let message = format!("{} has {VALUES_MAX} values, which is the maximum", text(&new["spec"]["name"]));

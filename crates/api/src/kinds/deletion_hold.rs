@@ -8,8 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use futures::FutureExt as _;
-use futures::future::{self, BoxFuture};
+use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -21,7 +20,7 @@ use signpost_apiserver::error::ApiError;
 use signpost_apiserver::json_scan::Json;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
-use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite};
+use signpost_apiserver::registry::{Context, HookResult, Hooks, Operation, Reader};
 use signpost_types::v1alpha1::GROUP;
 use signpost_types::v1alpha1::deletion_hold::{DELETION_HOLDS_MAX, DeletionHold, DeletionHoldHolder, SILENCE_MAX};
 
@@ -72,6 +71,7 @@ fn now<'a>(read: &[Json<'a>]) -> Json<'a> {
 
 pub(super) struct DeletionHolds;
 
+#[async_trait]
 impl Hooks for DeletionHolds {
     fn prepare_status(&self, context: &Context<'_>, old: &Value, new: &mut Value) {
         let Some(entries) = new["status"]["holders"].as_array_mut() else { return };
@@ -85,23 +85,8 @@ impl Hooks for DeletionHolds {
         }
     }
 
-    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let mut causes = Vec::new();
-        for name in ["decision", "decidedAt"].into_iter().filter(|name| !object["spec"][*name].is_null()) {
-            let what = "cannot be set at creation; an administrator sets it later with an update";
-            causes.push(Cause::forbidden(format!("spec.{name}"), what));
-        }
-        // A finalizer would keep a DeletionHold after the end of its hold and block the next DeletionHold of that name.
-        if !object["metadata"]["finalizers"].is_null() && !may_decide(context) {
-            causes.push(Cause::forbidden(
-                "metadata.finalizers",
-                "only administrators can set finalizers on a DeletionHold",
-            ));
-        }
-        causes
-    }
-
-    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+    fn validate(&self, context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let Some(old) = old else { return creation_faults(context, new) };
         let mut causes = rules::check(&RULES, Some(old), new);
         if old["spec"]["decision"] != new["spec"]["decision"] && !old["metadata"]["deletionTimestamp"].is_null() {
             causes.push(Cause::forbidden("spec.decision", "the DeletionHold is being deleted"));
@@ -115,23 +100,33 @@ impl Hooks for DeletionHolds {
         refused.map(|entry| Cause::forbidden("status.holders", &not_yours(entry))).collect()
     }
 
-    fn before_commit<'a>(
-        &'a self,
-        context: &'a Context<'a>,
-        operation: Operation<'a>,
-        reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
-        let refused = match operation {
-            Operation::Delete { old, .. } => {
-                let name = old["metadata"]["name"].as_str().unwrap_or_default();
-                let theirs = entries(old).find(|entry| !may_change(context, entry));
-                theirs.map(|entry| ApiError::forbidden(&DELETION_HOLD, name, &not_yours(entry)))
-            }
-            Operation::Create(new) if !may_decide(context) => return within_number(new, reader).boxed(),
-            _ => None,
-        };
-        future::ready(refused.map_or(Ok(Vec::new()), Err)).boxed()
+    async fn before_commit(&self, context: &Context<'_>, operation: Operation<'_>, reader: &dyn Reader) -> HookResult {
+        match operation {
+            Operation::Create(new) if !may_decide(context) => within_number(new, reader),
+            Operation::Delete { old, .. } => match entries(old).find(|entry| !may_change(context, entry)) {
+                Some(theirs) => {
+                    let name = old["metadata"]["name"].as_str().unwrap_or_default();
+                    Err(ApiError::forbidden(&DELETION_HOLD, name, &not_yours(theirs)))
+                }
+                None => Ok(Vec::new()),
+            },
+            _ => Ok(Vec::new()),
+        }
     }
+}
+
+fn creation_faults(context: &Context<'_>, object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for name in ["decision", "decidedAt"].into_iter().filter(|name| !object["spec"][*name].is_null()) {
+        let what = "cannot be set at creation; an administrator sets it later with an update";
+        causes.push(Cause::forbidden(format!("spec.{name}"), what));
+    }
+    // A finalizer would keep a DeletionHold after the end of its hold and block the next DeletionHold of that name.
+    if !object["metadata"]["finalizers"].is_null() && !may_decide(context) {
+        let what = "only administrators can set finalizers on a DeletionHold";
+        causes.push(Cause::forbidden("metadata.finalizers", what));
+    }
+    causes
 }
 
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(rules);
@@ -145,8 +140,8 @@ pub(crate) fn rules() -> Vec<Rule> {
 
 /// Rejects a DeletionHold beyond [`DELETION_HOLDS_MAX`]. Otherwise, a client with a name server's credential could fill the store
 /// with them.
-async fn within_number(new: &Value, reader: &dyn Reader) -> Result<Vec<RelatedWrite>, ApiError> {
-    if reader.list("DeletionHold", None).await?.len() < DELETION_HOLDS_MAX {
+fn within_number(new: &Value, reader: &dyn Reader) -> HookResult {
+    if reader.list("DeletionHold", None)?.len() < DELETION_HOLDS_MAX {
         return Ok(Vec::new());
     }
     let name = new["metadata"]["name"].as_str().unwrap_or_default();
@@ -231,10 +226,10 @@ mod tests {
         let old = hold(json!([]));
         let mut new = old.clone();
         new["spec"]["decision"] = json!("approve");
-        assert!(DeletionHolds.validate_update(&context(), &old, &new).is_empty());
+        assert!(DeletionHolds.validate(&context(), Some(&old), &new).is_empty());
         let mut going = old;
         going["metadata"]["deletionTimestamp"] = json!("2026-01-01T11:59:00Z");
-        assert_eq!(DeletionHolds.validate_update(&context(), &going, &new).len(), 1);
+        assert_eq!(DeletionHolds.validate(&context(), Some(&going), &new).len(), 1);
     }
 
     #[tokio::test]

@@ -72,19 +72,13 @@ fn first_of<'a>(texts: impl Iterator<Item = String>) -> Cell<'a> {
 pub(super) struct EndpointSlices;
 
 impl Hooks for EndpointSlices {
-    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let mut causes = faults(object);
-        causes.extend(local_faults(context, object));
-        causes
-    }
-
-    fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+    fn validate(&self, context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         let mut causes = faults(new);
-        if old["addressType"] != new["addressType"] {
+        if old.is_some_and(|old| old["addressType"] != new["addressType"]) {
             causes.push(Cause::invalid("addressType", &new["addressType"], "field is immutable"));
         }
         // A tenant may label a slice of an administrator, but not redirect it to another port of a local address.
-        if ["endpoints", "ports"].iter().any(|name| old[*name] != new[*name]) {
+        if old.is_none_or(|old| ["endpoints", "ports"].iter().any(|name| old[*name] != new[*name])) {
             causes.extend(local_faults(context, new));
         }
         causes
@@ -174,7 +168,7 @@ mod tests {
     use super::*;
     use crate::access::GROUP_ADMINS;
     use crate::identity::{GROUP_TENANT_PREFIX, Identity};
-    use crate::kinds::fixture::{context, known};
+    use crate::kinds::fixture::{cell, context};
 
     fn slice(kind: &str, addresses: &[&str]) -> Value {
         json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "web-1", "namespace": "n"},
@@ -188,23 +182,22 @@ mod tests {
         for (address, kind) in [("127.0.0.1", "IPv4"), ("169.254.169.254", "IPv4"), ("::1", "IPv6")] {
             let one = slice(kind, &[address]);
             let as_admin = Context { identity: &admin, ..context() };
-            assert!(EndpointSlices.validate_create(&as_admin, &one).is_empty(), "{address}");
+            assert!(EndpointSlices.validate(&as_admin, None, &one).is_empty(), "{address}");
             let as_tenant = Context { identity: &tenant, ..context() };
-            let found = EndpointSlices.validate_create(&as_tenant, &one);
+            let found = EndpointSlices.validate(&as_tenant, None, &one);
             assert_eq!(found.len(), 1, "{address} {found:?}");
             assert!(found[0].to_string().starts_with("endpoints[0].addresses[0]: Forbidden: "), "{found:?}");
             let mut labeled = one.clone();
             labeled["metadata"]["labels"] = json!({"a": "b"});
-            assert!(EndpointSlices.validate_update(&as_tenant, &one, &labeled).is_empty(), "{address}");
+            assert!(EndpointSlices.validate(&as_tenant, Some(&one), &labeled).is_empty(), "{address}");
             labeled["ports"][0]["port"] = json!(22);
-            assert_eq!(EndpointSlices.validate_update(&as_tenant, &one, &labeled).len(), 1, "{address}");
+            assert_eq!(EndpointSlices.validate(&as_tenant, Some(&one), &labeled).len(), 1, "{address}");
         }
     }
 
     #[test]
     fn cells_are_those_of_kubectl() {
-        let cells =
-            |slice: &Value| ["Ports", "Endpoints"].map(|name| known("EndpointSlice").columns.cell_of(name, slice, 0));
+        let cells = |slice: &Value| ["Ports", "Endpoints"].map(|name| cell(&ENDPOINT_SLICE, name, slice));
         assert_eq!(cells(&json!({"addressType": "IPv4"})), ["<unset>", "<unset>"]);
         let addresses = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5"];
         assert_eq!(cells(&slice("IPv4", &addresses)), ["8080", "192.0.2.1,192.0.2.2,192.0.2.3 + 2 more..."]);

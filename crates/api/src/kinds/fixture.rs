@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -48,11 +48,11 @@ pub(crate) fn check_create(kind: &str, mut object: Value) -> Vec<String> {
     if !sizes.is_empty() {
         return shown(&sizes);
     }
-    KINDS.hooks(kind).prepare_create(&context(), &mut object);
+    KINDS.hooks(kind).prepare(&context(), None, &mut object);
     schema::apply_defaults(&kind.schema, &mut object);
     let mut causes = schema::validate(&kind.schema, &object);
     causes.extend(metadata::validate(kind, None, &object));
-    causes.extend(KINDS.hooks(kind).validate_create(&context(), &object));
+    causes.extend(KINDS.hooks(kind).validate(&context(), None, &object));
     shown(&causes)
 }
 
@@ -66,12 +66,20 @@ pub(crate) fn check_update(kind: &str, old: &Value, mut new: Value) -> Vec<Strin
     if !sizes.is_empty() {
         return shown(&sizes);
     }
-    KINDS.hooks(kind).prepare_update(&context(), &old, &mut new);
+    KINDS.hooks(kind).prepare(&context(), Some(&old), &mut new);
     schema::apply_defaults(&kind.schema, &mut new);
     let mut causes = schema::validate(&kind.schema, &new);
     causes.extend(metadata::validate(kind, Some(&old), &new));
-    causes.extend(KINDS.hooks(kind).validate_update(&context(), &old, &new));
+    causes.extend(KINDS.hooks(kind).validate(&context(), Some(&old), &new));
     shown(&causes)
+}
+
+/// Returns the cell of an object under a heading.
+pub(crate) fn cell(kind: &Kind, heading: &str, object: &Value) -> Value {
+    let place = kind.columns.iter().position(|column| column.name == heading).expect("a column");
+    let (json, mut out) = (object.to_string(), Vec::new());
+    kind.columns.cells(json.as_bytes(), 0).nth(place).expect("a cell for each").write(&mut out);
+    serde_json::from_slice(&out).expect("JSON")
 }
 
 fn shown(causes: &[Cause]) -> Vec<String> {
@@ -93,49 +101,29 @@ impl Objects {
     }
 }
 
+#[async_trait]
 impl Reader for Objects {
-    fn get<'a>(
-        &'a self,
-        kind: &'a str,
-        namespace: Option<&'a str>,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Arc<Value>>, ApiError>> {
-        let found = self.find(kind, namespace).find(|object| object["metadata"]["name"] == name).cloned().map(Arc::new);
-        Box::pin(async move { Ok(found) })
+    fn get(&self, kind: &str, namespace: Option<&str>, name: &str) -> Result<Option<Arc<Value>>, ApiError> {
+        Ok(self.find(kind, namespace).find(|object| object["metadata"]["name"] == name).cloned().map(Arc::new))
     }
 
-    fn list<'a>(&'a self, kind: &'a str, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
-        let found = self.find(kind, namespace).cloned().collect();
-        Box::pin(async move { Ok(found) })
+    fn list(&self, kind: &str, namespace: Option<&str>) -> Result<Vec<Value>, ApiError> {
+        Ok(self.find(kind, namespace).cloned().collect())
     }
 
-    fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>> {
+    fn count(&self, kind: &str, field: &str, value: &str) -> Result<usize, ApiError> {
         let same = |object: &&Value| known(kind).field(object, field).as_deref() == Some(value);
-        let found = self.find(kind, None).filter(same).count();
-        Box::pin(async move { Ok(found) })
+        Ok(self.find(kind, None).filter(same).count())
     }
 
-    fn matching<'a>(
-        &'a self,
-        kind: &'a str,
-        field: &'a str,
-        test: &'a (dyn Fn(&str) -> bool + Sync),
-    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
+    fn matching(&self, kind: &str, field: &str, test: &dyn Fn(&str) -> bool) -> Result<Vec<Value>, ApiError> {
         let wanted = |object: &&Value| known(kind).field(object, field).is_some_and(|found| test(&found));
-        let found = self.find(kind, None).filter(wanted).cloned().collect();
-        Box::pin(async move { Ok(found) })
+        Ok(self.find(kind, None).filter(wanted).cloned().collect())
     }
 
-    fn selected<'a>(
-        &'a self,
-        kind: &'a str,
-        namespace: &'a str,
-        field: &'a str,
-        value: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
+    fn selected(&self, kind: &str, namespace: &str, field: &str, value: &str) -> Result<Vec<Value>, ApiError> {
         let same = |object: &&Value| known(kind).field(object, field).as_deref() == Some(value);
-        let found = self.find(kind, Some(namespace)).filter(same).cloned().collect();
-        Box::pin(async move { Ok(found) })
+        Ok(self.find(kind, Some(namespace)).filter(same).cloned().collect())
     }
 
     fn number(&self, kind: &str) -> Result<usize, ApiError> {
@@ -146,7 +134,7 @@ impl Reader for Objects {
         Ok(self.find(kind, None).map(|object| object.to_string().len() as u64).sum())
     }
 
-    fn touched<'a>(&'a self, _key: &'a ConflictKey) -> BoxFuture<'a, Result<Option<String>, ApiError>> {
-        Box::pin(async { Ok(Some("7".to_owned())) })
+    async fn touched(&self, _key: &ConflictKey) -> Result<Option<String>, ApiError> {
+        Ok(Some("7".to_owned()))
     }
 }

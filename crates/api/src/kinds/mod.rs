@@ -28,9 +28,7 @@ use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::damaged::DamageMarks;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::registry::Hooks;
-use signpost_apiserver::registry::event::EVENT;
 use signpost_apiserver::registry::kinds::Kinds;
-use signpost_apiserver::registry::lease::LEASE;
 use signpost_apiserver::{Product, Settings};
 
 use self::quotas::Limits;
@@ -85,8 +83,6 @@ impl PlatformConfig {
 
 /// Returns Signpost's kinds, and those of every API server, with the quotas of namespaces.
 pub fn kinds(config: PlatformConfig) -> Kinds {
-    let (routes, events) = (quotas::routes(&config.limits), quotas::events(&config.limits));
-    let route_bindings = quotas::route_bindings(&config.limits);
     let platform = Arc::new(config);
     let own: [(&'static Kind, Arc<dyn Hooks>); 10] = [
         (&router::ROUTER, Arc::new(router::Routers::new(platform.clone()))),
@@ -101,20 +97,9 @@ pub fn kinds(config: PlatformConfig) -> Kinds {
         (&endpoint_slice::ENDPOINT_SLICE, Arc::new(endpoint_slice::EndpointSlices)),
     ];
     let damage_marks = DamageMarks { annotation: DAMAGED_ANNOTATION, header: DAMAGED_HEADER };
-    Kinds::new(own)
-        .with_damage_marks(damage_marks)
-        .with_namespaces(&["default", "kube-system", SCHEDULER_LEASE_NAMESPACE, AGENT_NAMESPACE])
-        .with_quota(&route::ROUTE, routes)
-        .with_quota(&EVENT, events)
-        .with_quota(&service::SERVICE, quotas::services())
-        .with_quota(&secret::SECRET, quotas::secrets())
-        .with_quota(&endpoint_slice::ENDPOINT_SLICE, quotas::endpoint_slices())
-        .with_quota(&LEASE, quotas::leases())
-        .with_quota(&route_binding::ROUTE_BINDING, route_bindings)
-        .with_quota(&name_claim::NAME_CLAIM, quotas::name_claims())
-        .with_quota(&zone::ZONE, quotas::zones())
-        .with_quota(&deletion_hold::DELETION_HOLD, quotas::deletion_holds())
-        .with_quota(&challenge_record::CHALLENGE_RECORD, quotas::challenge_records())
+    let kinds = Kinds::new(own).with_damage_marks(damage_marks);
+    let kinds = kinds.with_namespaces(&["default", "kube-system", SCHEDULER_LEASE_NAMESPACE, AGENT_NAMESPACE]);
+    quotas::all(&platform.limits).into_iter().fold(kinds, |kinds, (kind, quota)| kinds.with_quota(kind, quota))
 }
 
 /// Returns the settings of an API server that serves a platform.

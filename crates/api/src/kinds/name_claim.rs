@@ -10,7 +10,7 @@
 
 use std::sync::LazyLock;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ use signpost_apiserver::error::ApiError;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::registry::made;
-use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite, SideEffect};
+use signpost_apiserver::registry::{Context, HookResult, Hooks, Operation, Reader, RelatedWrite, SideEffect};
 use signpost_types::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_LABEL, Holder, NameClaim};
 use signpost_types::{names, paths};
 
@@ -79,56 +79,46 @@ pub(super) struct NameClaims {
     pub(super) quarantine: usize,
 }
 
+#[async_trait]
 impl Hooks for NameClaims {
-    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let mut causes = rules::check(&RULES, None, object);
-        if causes.iter().all(|cause| cause.field != "spec.value") {
-            causes.extend(name_fault(object));
+    fn validate(&self, context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = rules::check(&RULES, old, new);
+        match old {
+            Some(old) => causes.extend(takeover_fault(context.now, &old["spec"], &new["spec"])),
+            None if causes.iter().all(|cause| cause.field != "spec.value") => causes.extend(name_fault(new)),
+            None => {}
         }
         causes
     }
 
-    fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        let mut causes = rules::check(&RULES, Some(old), new);
-        causes.extend(takeover_fault(context.now, &old["spec"], &new["spec"]));
-        causes
-    }
-
-    fn before_commit<'a>(
-        &'a self,
-        context: &'a Context<'a>,
-        operation: Operation<'a>,
-        reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
-        Box::pin(async move {
-            if let Operation::Update { old, new } = operation
-                && is_released(new)
-                && !is_of_the_platform(context.identity)
+    async fn before_commit(&self, context: &Context<'_>, operation: Operation<'_>, reader: &dyn Reader) -> HookResult {
+        if let Operation::Update { old, new } = operation
+            && is_released(new)
+            && !is_of_the_platform(context.identity)
+        {
+            // A name is released by the deletion of its claim, except in quarantine. The platform's control loops release
+            // names that their Route does not use any longer.
+            guard_delete(old, reader)?;
+        }
+        match operation {
+            Operation::Create(new) => within_limits(None, self.quarantine, new, reader)?,
+            Operation::Update { old, new } => within_limits(Some(old), self.quarantine, new, reader)?,
+            Operation::Delete { .. } | Operation::Release { .. } => {}
+        }
+        match operation {
+            Operation::Create(claim) if holds_host(claim) => guard_overlap(context.now, claim, reader).await,
+            Operation::Update { old, new }
+                if holds_host(new) && (!holds_host(old) || namespace_of(old) != namespace_of(new)) =>
             {
-                // A name is released by the deletion of its claim, except in quarantine. The platform's control loops release
-                // names that their Route does not use any longer.
-                guard_delete(old, reader).await?;
+                guard_overlap(context.now, new, reader).await
             }
-            match operation {
-                Operation::Create(new) => within_limits(None, self.quarantine, new, reader)?,
-                Operation::Update { old, new } => within_limits(Some(old), self.quarantine, new, reader)?,
-                Operation::Delete { .. } | Operation::Release { .. } => {}
+            Operation::Create(_) | Operation::Update { .. } => Ok(Vec::new()),
+            // Repeated at the end of a deletion: a Route may have taken over the claim while a finalizer held it.
+            Operation::Delete { old, .. } | Operation::Release { old } => {
+                guard_delete(old, reader)?;
+                Ok(Vec::new())
             }
-            match operation {
-                Operation::Create(claim) if holds_host(claim) => guard_overlap(context.now, claim, reader).await,
-                Operation::Update { old, new }
-                    if holds_host(new) && (!holds_host(old) || namespace_of(old) != namespace_of(new)) =>
-                {
-                    guard_overlap(context.now, new, reader).await
-                }
-                Operation::Create(_) | Operation::Update { .. } => Ok(Vec::new()),
-                // Repeated at the end of a deletion: a Route may have taken over the claim while a finalizer held it.
-                Operation::Delete { old, .. } | Operation::Release { old } => {
-                    guard_delete(old, reader).await?;
-                    Ok(Vec::new())
-                }
-            }
-        })
+        }
     }
 }
 
@@ -188,19 +178,19 @@ fn namespace_of(claim: &Value) -> &Value {
 }
 
 /// Returns whether the router of a source admitted the host to the Route that holds it.
-async fn is_adopted(claim: &Value, reader: &dyn Reader) -> Result<bool, ApiError> {
+fn is_adopted(claim: &Value, reader: &dyn Reader) -> Result<bool, ApiError> {
     let holder = &claim["spec"]["holder"];
     let name = holder["name"].as_str().unwrap_or_default();
-    let route = reader.get("Route", holder["namespace"].as_str(), name).await?;
+    let route = reader.get("Route", holder["namespace"].as_str(), name)?;
     Ok(route.is_some_and(|route| route["metadata"]["uid"] == holder["uid"] && route::is_adopted(&route)))
 }
 
 /// Rejects a host that overlaps one that another namespace holds, unless its router has admitted it: a router accepts both, and uses
 /// the most specific one.
-async fn guard_overlap(now: Timestamp, claim: &Value, reader: &dyn Reader) -> Result<Vec<RelatedWrite>, ApiError> {
+async fn guard_overlap(now: Timestamp, claim: &Value, reader: &dyn Reader) -> HookResult {
     const KIND: &str = "NameClaim";
     let host = claim["spec"]["value"].as_str().unwrap_or_default();
-    let may_overlap = is_adopted(claim, reader).await?;
+    let may_overlap = is_adopted(claim, reader)?;
     let is_of_another =
         |found: &Value| !may_overlap && keeps_host(now, found) && namespace_of(found) != namespace_of(claim);
     let refused = |what: String| {
@@ -210,7 +200,7 @@ async fn guard_overlap(now: Timestamp, claim: &Value, reader: &dyn Reader) -> Re
     let mut writes = Vec::new();
     for wildcard in names::wildcards_above(host) {
         let name = names::host_claim_name(&wildcard);
-        match reader.get(KIND, None, &name).await? {
+        match reader.get(KIND, None, &name)? {
             Some(found) if is_of_another(&found) => {
                 return Err(refused(format!("{host} is below a wildcard that another namespace holds")));
             }
@@ -229,7 +219,7 @@ async fn guard_overlap(now: Timestamp, claim: &Value, reader: &dyn Reader) -> Re
     let (judged, other) = if stands_for.contains('.') { (of_domain, all) } else { (all, of_domain) };
     let touched = reader.touched(&judged).await?;
     let below = |value: &str| names::covers(host, value);
-    if reader.matching(KIND, "spec.value", &below).await?.iter().any(is_of_another) {
+    if reader.matching(KIND, "spec.value", &below)?.iter().any(is_of_another) {
         return Err(refused(format!("{host} covers a host that another namespace holds")));
     }
     writes.extend([judged.touch_next(touched), other.touch()]);
@@ -335,7 +325,7 @@ fn takeover_fault(now: Timestamp, before: &Value, after: &Value) -> Option<Cause
 }
 
 /// Rejects the deletion of a held claim unless its Routes are deleted: otherwise, two Routes could have one name.
-async fn guard_delete(claim: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+fn guard_delete(claim: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let spec = &claim["spec"];
     if is_released(claim) {
         return Ok(());
@@ -343,7 +333,7 @@ async fn guard_delete(claim: &Value, reader: &dyn Reader) -> Result<(), ApiError
     let namespace = spec["holder"]["namespace"].as_str();
     for holder in std::iter::once(&spec["holder"]).chain(spec["sharers"].as_array().into_iter().flatten()) {
         let name = holder["name"].as_str().unwrap_or_default();
-        let route = reader.get("Route", namespace, name).await?;
+        let route = reader.get("Route", namespace, name)?;
         if route.is_some_and(|route| route["metadata"]["uid"] == holder["uid"]) {
             let namespace = namespace.unwrap_or_default();
             let what = format!("the name is held by Route {namespace}/{name}; delete that Route first");

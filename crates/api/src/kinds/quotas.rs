@@ -2,8 +2,21 @@
 //! replaces the default of the configuration. And the quotas of what the platform's own processes can create: they are far above
 //! what a platform has, and bound what a stolen credential can store.
 
+use signpost_apiserver::kind::Kind;
 use signpost_apiserver::limits::{Amount, Bound, OBJECT_BYTES, Quota, by_namespace};
+use signpost_apiserver::registry::event::EVENT;
+use signpost_apiserver::registry::lease::LEASE;
 use signpost_types::instance;
+
+use super::challenge_record::CHALLENGE_RECORD;
+use super::deletion_hold::DELETION_HOLD;
+use super::endpoint_slice::ENDPOINT_SLICE;
+use super::name_claim::NAME_CLAIM;
+use super::route::ROUTE;
+use super::route_binding::ROUTE_BINDING;
+use super::secret::SECRET;
+use super::service::SERVICE;
+use super::zone::ZONE;
 
 /// The limits on what clients store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,76 +53,64 @@ macro_rules! bound {
             annotation: Some(concat!("signpost.dev/max-", $name)),
         }
     };
-    ($limit:literal, $resource:literal) => {
-        Bound { limit: $limit, resource: $resource, annotation: None }
+}
+
+/// Returns a bound that no annotation replaces.
+const fn fixed(name: &'static str) -> Bound {
+    Bound { limit: name, resource: name, annotation: None }
+}
+
+/// Returns the quotas of the kinds, in each namespace.
+pub(super) fn all(limits: &Limits) -> [(&'static Kind, Quota); 11] {
+    let amount = |objects, bytes| Amount { objects, bytes };
+    let quota = |default, beyond_limits, [objects, bytes]: [Bound; 2]| Quota {
+        objects,
+        bytes,
+        default,
+        beyond_limits,
+        account: by_namespace,
     };
-}
-
-/// Returns the quota of Routes. The platform itself is not refused.
-pub(super) fn routes(limits: &Limits) -> Quota {
-    Quota {
-        objects: bound!("routes"),
-        bytes: bound!("route-bytes"),
-        default: limits.routes,
-        beyond_limits: None,
-        account: by_namespace,
-    }
-}
-
-/// Returns the quota of Events. Only the platform writes Events about a tenant's Routes, so it has some room that others cannot
-/// take from it.
-pub(super) fn events(limits: &Limits) -> Quota {
-    Quota {
-        objects: bound!("events"),
-        bytes: bound!("event-bytes"),
-        default: limits.events,
-        beyond_limits: Some(2),
-        account: by_namespace,
-    }
-}
-
-/// Returns the quota of Services, of which each has about 1 KiB.
-pub(super) fn services() -> Quota {
-    let default = Amount { objects: 5_000, bytes: 8 << 20 };
-    Quota {
-        objects: bound!("services"),
-        bytes: bound!("service-bytes"),
-        default,
-        beyond_limits: None,
-        account: by_namespace,
-    }
-}
-
-/// Returns the quota of Secrets: a certificate with its chain and key has about 10 KiB, and a Secret at most 1.4 MiB.
-pub(super) fn secrets() -> Quota {
-    let default = Amount { objects: 1_000, bytes: 16 << 20 };
-    Quota {
-        objects: bound!("secrets"),
-        bytes: bound!("secret-bytes"),
-        default,
-        beyond_limits: None,
-        account: by_namespace,
-    }
-}
-
-/// Returns the quota of EndpointSlices: one for each Service, and about 100,000 endpoints in all.
-pub(super) fn endpoint_slices() -> Quota {
-    let default = Amount { objects: 5_000, bytes: 8 << 20 };
-    Quota {
-        objects: bound!("endpoint-slices"),
-        bytes: bound!("endpoint-slice-bytes"),
-        default,
-        beyond_limits: None,
-        account: by_namespace,
-    }
-}
-
-/// Returns the quota of Leases: for each Router, and for all others of a namespace. A Router has at most 128 instances, and
-/// their successors while they are replaced. The largest Lease has the certificates of an instance.
-pub(super) fn leases() -> Quota {
-    let default = Amount { objects: 256, bytes: 16 << 20 };
-    let (objects, bytes) = (bound!("leases", "leases"), bound!("lease-bytes", "lease-bytes"));
-    Quota { account: lease_account, objects, bytes, default, beyond_limits: Some(1) }
+    let as_routes = Bound { annotation: bound!("route-bytes").annotation, ..fixed("route-binding-bytes") };
+    [
+        // The platform itself is not refused.
+        (&ROUTE, quota(limits.routes, None, [bound!("routes"), bound!("route-bytes")])),
+        // Only the platform writes Events about a tenant's Routes, so it has some room that others cannot take from it.
+        (&EVENT, quota(limits.events, Some(2), [bound!("events"), bound!("event-bytes")])),
+        // Each has about 1 KiB.
+        (&SERVICE, quota(amount(5_000, 8 << 20), None, [bound!("services"), bound!("service-bytes")])),
+        // A certificate with its chain and key has about 10 KiB, and a Secret at most 1.4 MiB.
+        (&SECRET, quota(amount(1_000, 16 << 20), None, [bound!("secrets"), bound!("secret-bytes")])),
+        // One for each Service, and about 100,000 endpoints in all.
+        (
+            &ENDPOINT_SLICE,
+            quota(amount(5_000, 8 << 20), None, [bound!("endpoint-slices"), bound!("endpoint-slice-bytes")]),
+        ),
+        // For each Router, and for all others of a namespace. A Router has at most 128 instances, and their successors while they
+        // are replaced. The largest Lease has the certificates of an instance.
+        (
+            &LEASE,
+            Quota {
+                account: lease_account,
+                ..quota(amount(256, 16 << 20), Some(1), [fixed("leases"), fixed("lease-bytes")])
+            },
+        ),
+        // Twice the bytes that the Routes of the namespace can have. Their number is that of Routes at most.
+        (&ROUTE_BINDING, quota(amount(u64::MAX, limits.routes.bytes), Some(2), [fixed("route-bindings"), as_routes])),
+        // No limits: this counts the bytes of NameClaims, which the kind's own hook limits by the number of Routes.
+        (&NAME_CLAIM, quota(amount(u64::MAX, u64::MAX), None, [fixed("name-claims"), fixed("name-claim-bytes")])),
+        // One for each Router, with up to a few KiB, and those of the platform's domain.
+        (&ZONE, quota(amount(20_000, 128 << 20), Some(1), [fixed("zones"), fixed("zone-bytes")])),
+        // The kind's own hook limits their number.
+        (
+            &DELETION_HOLD,
+            quota(amount(u64::MAX, 16 << 20), Some(1), [fixed("deletion-holds"), fixed("deletion-hold-bytes")]),
+        ),
+        // Each has less than 1 KiB. They live for a day at most, and a certificate needs one for each of its names.
+        (
+            &CHALLENGE_RECORD,
+            quota(amount(500, 1 << 20), Some(1), [bound!("challenge-records"), fixed("challenge-record-bytes")]),
+        ),
+    ]
 }
 
 /// Returns the namespace and, of an instance's Lease, the Router in a key.
@@ -119,46 +120,6 @@ fn lease_account(key: &str) -> &str {
         Some(_) if namespace == instance::AGENT_NAMESPACE => key.rsplit_once('.').map_or(key, |(account, _)| account),
         _ => namespace,
     }
-}
-
-/// Returns the quota of the bytes of RouteBindings, with twice the bytes that the Routes of the namespace can have. Their number is
-/// that of Routes at most.
-pub(super) fn route_bindings(limits: &Limits) -> Quota {
-    let bytes =
-        Bound { annotation: bound!("route-bytes").annotation, ..bound!("route-binding-bytes", "route-binding-bytes") };
-    let default = Amount { objects: u64::MAX, bytes: limits.routes.bytes };
-    let objects = bound!("route-bindings", "route-bindings");
-    Quota { account: by_namespace, objects, bytes, default, beyond_limits: Some(2) }
-}
-
-/// Returns the quota of Zones: one for each Router, with up to a few KiB, and those of the platform's domain.
-pub(super) fn zones() -> Quota {
-    let default = Amount { objects: 20_000, bytes: 128 << 20 };
-    let (objects, bytes) = (bound!("zones", "zones"), bound!("zone-bytes", "zone-bytes"));
-    Quota { account: by_namespace, objects, bytes, default, beyond_limits: Some(1) }
-}
-
-/// Returns a quota without limits: it counts the bytes of NameClaims, which the kind's own hook limits by the number of Routes.
-pub(super) fn name_claims() -> Quota {
-    let default = Amount { objects: u64::MAX, bytes: u64::MAX };
-    let (objects, bytes) = (bound!("name-claims", "name-claims"), bound!("name-claim-bytes", "name-claim-bytes"));
-    Quota { account: by_namespace, objects, bytes, default, beyond_limits: None }
-}
-
-/// Returns the quota of the bytes of DeletionHolds, whose number the kind's own hook limits.
-pub(super) fn deletion_holds() -> Quota {
-    let default = Amount { objects: u64::MAX, bytes: 16 << 20 };
-    let (objects, bytes) =
-        (bound!("deletion-holds", "deletion-holds"), bound!("deletion-hold-bytes", "deletion-hold-bytes"));
-    Quota { account: by_namespace, objects, bytes, default, beyond_limits: Some(1) }
-}
-
-/// Returns the quota of ChallengeRecords, of which each has less than 1 KiB. They live for a day at most, and a certificate needs one for
-/// each of its names.
-pub(super) fn challenge_records() -> Quota {
-    let default = Amount { objects: 500, bytes: 1 << 20 };
-    let (objects, bytes) = (bound!("challenge-records"), bound!("challenge-record-bytes", "challenge-record-bytes"));
-    Quota { account: by_namespace, objects, bytes, default, beyond_limits: Some(1) }
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use crate::access::{self, SECRET_NAME_FIELD};
-use crate::kinds::{PlatformConfig, sources};
+use crate::kinds::{PlatformConfig, router, sources};
 use crate::rules::{self as rule, Rule};
 use signpost_apiserver::auth::rules::Access;
 use signpost_apiserver::cause::Cause;
@@ -15,7 +15,7 @@ use signpost_apiserver::error::ApiError;
 use signpost_apiserver::json_scan::Json;
 use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::kind::{HookReads, Kind};
-use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite, SideEffect};
+use signpost_apiserver::registry::{Context, HookResult, Hooks, Operation, Reader, RelatedWrite, SideEffect};
 use signpost_types::assignment::BOUND_FIELDS;
 use signpost_types::names::{self, takes_names_of};
 use signpost_types::v1alpha1::route::{
@@ -137,12 +137,13 @@ impl Routes {
     }
 }
 
+#[async_trait]
 impl Hooks for Routes {
-    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
-        object["status"] = json!({"phase": "new"});
-    }
-
-    fn prepare_update(&self, _context: &Context<'_>, old: &Value, new: &mut Value) {
+    fn prepare(&self, _context: &Context<'_>, old: Option<&Value>, new: &mut Value) {
+        let Some(old) = old else {
+            new["status"] = json!({"phase": "new"});
+            return;
+        };
         // A move to the current Router is dropped: if it were kept, the Route would move back later. The exception is a Router
         // that was re-created with another zone: there, the move gives the Route a name.
         if move_to(new).is_some_and(|router| new["status"]["router"] == router) && !is_router_gone(old) {
@@ -150,21 +151,13 @@ impl Hooks for Routes {
         }
     }
 
-    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let mut causes = rule::check(&self.rules, None, object);
-        rule::add(&mut causes, host_fault(&self.platform.domain, context, object));
-        rule::add(&mut causes, subdomain_fault(&object["spec"]["subdomain"]));
-        causes.extend(sources::leader_fault(context.identity, &[object]));
-        causes
-    }
-
-    fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        let mut causes = rule::check(&self.rules, Some(old), new);
-        if !is_scheduled(old) && requests_another_name(old, new) {
+    fn validate(&self, context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = rule::check(&self.rules, old, new);
+        if old.is_none_or(|old| !is_scheduled(old) && requests_another_name(old, new)) {
             rule::add(&mut causes, host_fault(&self.platform.domain, context, new));
             rule::add(&mut causes, subdomain_fault(&new["spec"]["subdomain"]));
         }
-        causes.extend(sources::leader_fault(context.identity, &[old, new]));
+        causes.extend(sources::leader_fault(context.identity, old, new));
         causes
     }
 
@@ -177,49 +170,40 @@ impl Hooks for Routes {
         changed.map(|name| Cause::forbidden(format!("status.{name}"), "only a RouteBinding can set it")).collect()
     }
 
-    fn before_commit<'a>(
-        &'a self,
-        context: &'a Context<'a>,
-        operation: Operation<'a>,
-        reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
-        Box::pin(async move {
-            sources::guard_deletion(context.identity, &ROUTE, operation)?;
-            match operation {
-                Operation::Create(object) => {
-                    guard_adoption(context, None, object)?;
-                    guard_move(context, None, object, reader).await?;
-                }
-                Operation::Update { old, new } => {
-                    guard_adoption(context, Some(old), new)?;
-                    guard_move(context, Some(old), new, reader).await?;
-                }
-                Operation::Delete { .. } | Operation::Release { .. } => {}
+    async fn before_commit(&self, context: &Context<'_>, operation: Operation<'_>, reader: &dyn Reader) -> HookResult {
+        sources::guard_deletion(context.identity, &ROUTE, operation)?;
+        match operation {
+            Operation::Create(object) => {
+                guard_adoption(context, None, object)?;
+                guard_move(context, None, object, reader)?;
             }
-            match operation {
-                Operation::Create(object) => {
-                    guard_subdomain(&self.platform, context, None, object, reader).await?;
-                    guard_host(&self.platform, context, object, reader).await?;
-                }
-                Operation::Update { old, new } if !is_scheduled(old) => {
-                    guard_subdomain(&self.platform, context, Some(old), new, reader).await?;
-                    if requests_another_name(old, new) {
-                        guard_host(&self.platform, context, new, reader).await?;
-                    }
-                }
-                Operation::Update { old, new } if text(&old["spec"]["host"]) != text(&new["spec"]["host"]) => {
-                    // The Route's own system name is in a zone of the platform; the validation has rejected all others.
-                    if own_system_name(old) != text(&new["spec"]["host"]) && !is_adopted(new) {
-                        host_in_zone(&new["spec"]["host"], new, reader).await?;
-                    }
-                }
-                Operation::Update { .. } => {}
-                Operation::Delete { old, .. } | Operation::Release { old } => {
-                    return binding_of(context, old, reader).await;
+            Operation::Update { old, new } => {
+                guard_adoption(context, Some(old), new)?;
+                guard_move(context, Some(old), new, reader)?;
+            }
+            Operation::Delete { .. } | Operation::Release { .. } => {}
+        }
+        match operation {
+            Operation::Create(object) => {
+                guard_subdomain(&self.platform, context, None, object, reader)?;
+                guard_host(&self.platform, context, object, reader)?;
+            }
+            Operation::Update { old, new } if !is_scheduled(old) => {
+                guard_subdomain(&self.platform, context, Some(old), new, reader)?;
+                if requests_another_name(old, new) {
+                    guard_host(&self.platform, context, new, reader)?;
                 }
             }
-            Ok(Vec::new())
-        })
+            Operation::Update { old, new } if text(&old["spec"]["host"]) != text(&new["spec"]["host"]) => {
+                // The Route's own system name is in a zone of the platform; the validation has rejected all others.
+                if own_system_name(old) != text(&new["spec"]["host"]) && !is_adopted(new) {
+                    host_in_zone(&new["spec"]["host"], new, reader)?;
+                }
+            }
+            Operation::Update { .. } => {}
+            Operation::Delete { old, .. } | Operation::Release { old } => return binding_of(context, old, reader),
+        }
+        Ok(Vec::new())
     }
 }
 
@@ -282,16 +266,11 @@ fn guard_adoption(context: &Context<'_>, old: Option<&Value>, new: &Value) -> Re
 
 /// Checks a new request to move: the user must have the verb `move`, and the Router must exist. The scheduler decides whether the
 /// Router can take the Route. To cancel a move, permission to change the Route is sufficient.
-async fn guard_move(
-    context: &Context<'_>,
-    old: Option<&Value>,
-    new: &Value,
-    reader: &dyn Reader,
-) -> Result<(), ApiError> {
+fn guard_move(context: &Context<'_>, old: Option<&Value>, new: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let Some(router) = move_to(new).filter(|router| old.and_then(move_to) != Some(*router)) else { return Ok(()) };
     let name = new["metadata"]["name"].as_str();
     access::authorize(context.identity, &Access::resource("move", GROUP, "routes", context.namespace, name))?;
-    if reader.get("Router", None, router).await?.is_some() {
+    if reader.get("Router", None, router)?.is_some() {
         return Ok(());
     }
     let path = format!("metadata.annotations[{MOVE_ANNOTATION}]");
@@ -345,7 +324,7 @@ fn wanted_zone<'a>(context: &Context<'_>, route: &'a Value) -> Option<&'a str> {
 
 /// Rejects names of the platform as the host of an unscheduled Route, except its own system name on an existing Router. The
 /// exception lets a client re-create a Route from an object that it read.
-async fn guard_host(
+fn guard_host(
     platform: &PlatformConfig,
     context: &Context<'_>,
     route: &Value,
@@ -356,14 +335,8 @@ async fn guard_host(
         return Ok(());
     }
     if let Some(zone) = wanted_zone(context, route) {
-        let is_zone = |router: &Value| match text(&router["spec"]["dns"]) {
-            Some(dns) => dns.eq_ignore_ascii_case(zone),
-            None => {
-                let name = router["metadata"]["name"].as_str().unwrap_or_default();
-                format!("{name}.{}", platform.domain).eq_ignore_ascii_case(zone)
-            }
-        };
-        if reader.list("Router", None).await?.iter().any(is_zone) {
+        let is_zone = |router: &Value| router::zone_of(platform, router).eq_ignore_ascii_case(zone);
+        if reader.list("Router", None)?.iter().any(is_zone) {
             return Ok(());
         }
         if takes_names_of(text(host).unwrap_or_default(), &platform.domain) {
@@ -372,7 +345,7 @@ async fn guard_host(
             return Err(ApiError::invalid(&ROUTE, name, vec![cause]));
         }
     }
-    host_in_zone(host, route, reader).await
+    host_in_zone(host, route, reader)
 }
 
 fn subdomain_fault(value: &Value) -> Option<Cause> {
@@ -387,7 +360,7 @@ const SUBDOMAIN_VERB: &str = "set-subdomain";
 /// begin with the tenant's namespace: another namespace may need the label. Whether that namespace exists makes no difference,
 /// because the answer would reveal it. Administrators can read all namespaces; for them, only names of existing ones are
 /// reserved. Each lookup is in the cache, and a label has at most 63 octets.
-async fn guard_subdomain(
+fn guard_subdomain(
     platform: &PlatformConfig,
     context: &Context<'_>,
     old: Option<&Value>,
@@ -418,7 +391,7 @@ async fn guard_subdomain(
     }
     let mut namespaces = BTreeSet::new();
     for prefix in names::namespaces_of(&subdomain.to_ascii_lowercase()) {
-        if reader.get("Namespace", None, prefix).await?.is_some() {
+        if reader.get("Namespace", None, prefix)?.is_some() {
             namespaces.insert(prefix.to_owned());
         }
     }
@@ -432,12 +405,12 @@ async fn guard_subdomain(
 
 /// Rejects a host in a zone of the platform that is outside the platform's domain: a Router's `dns` can be anywhere. It looks up
 /// the Zone of each ancestor, so the cost does not grow with the number of shards.
-async fn host_in_zone(host: &Value, route: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+fn host_in_zone(host: &Value, route: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let Some(host) = text(host) else { return Ok(()) };
     let plain = host.strip_prefix("*.").unwrap_or(host).to_ascii_lowercase();
     let mut ancestor = plain.as_str();
     loop {
-        if reader.get("Zone", None, ancestor).await?.is_some() {
+        if reader.get("Zone", None, ancestor)?.is_some() {
             let what = format!("the platform assigns the names below {ancestor}; remove host to get one");
             let name = route["metadata"]["name"].as_str().unwrap_or_default();
             let causes = vec![Cause::forbidden("spec.host", &what)];
@@ -451,9 +424,9 @@ async fn host_in_zone(host: &Value, route: &Value, reader: &dyn Reader) -> Resul
 }
 
 /// Returns the write that deletes the RouteBinding of a deleted Route, unless a finalizer holds the binding.
-async fn binding_of(context: &Context<'_>, route: &Value, reader: &dyn Reader) -> Result<Vec<RelatedWrite>, ApiError> {
+fn binding_of(context: &Context<'_>, route: &Value, reader: &dyn Reader) -> HookResult {
     let name = route["metadata"]["name"].as_str().unwrap_or_default();
-    let binding = reader.get("RouteBinding", context.namespace, name).await?;
+    let binding = reader.get("RouteBinding", context.namespace, name)?;
     let is_held = |binding: &Value| binding["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
     let write = binding.map(|binding| RelatedWrite {
         kind: "RouteBinding",

@@ -17,7 +17,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::{name_claim, route};
@@ -29,7 +29,7 @@ use signpost_apiserver::cause::Cause;
 use signpost_apiserver::error::ApiError;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::columns::{self, AGE, Column};
-use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite, SideEffect};
+use signpost_apiserver::registry::{Context, HookResult, Hooks, Operation, Reader, RelatedWrite, SideEffect};
 use signpost_types::assignment;
 use signpost_types::names::{self, NAME_OCTETS_MAX};
 use signpost_types::v1alpha1::name_claim::Holder;
@@ -66,45 +66,33 @@ impl RouteBindings {
     }
 }
 
+#[async_trait]
 impl Hooks for RouteBindings {
-    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let mut causes = rules::check(&self.0, None, object);
-        causes.extend(namespace_fault(object));
-        causes
-    }
-
-    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        let mut causes = rules::check(&self.0, Some(old), new);
+    fn validate(&self, _context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = rules::check(&self.0, old, new);
         causes.extend(namespace_fault(new));
         causes
     }
 
-    fn before_commit<'a>(
-        &'a self,
-        context: &'a Context<'a>,
-        operation: Operation<'a>,
-        reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
-        Box::pin(async move {
-            Ok(match operation {
-                Operation::Create(binding) => bind(context, binding, Unclaimed::IsClaimed, reader).await?,
-                Operation::Update { old, new } if only_former_names_age(old, new) => {
-                    age_former_names(context, new, reader).await?
-                }
-                Operation::Update { old, new } if old["spec"] != new["spec"] => {
-                    let mut writes = bind(context, new, Unclaimed::IsRefused, reader).await?;
-                    // It leaves a former name in the zone of the former Router, which may be about to be deleted.
-                    writes.extend(left(old, new).map(|router| conflict_keys::router(router).touch()));
-                    writes
-                }
-                Operation::Update { .. } => Vec::new(),
-                Operation::Delete { old, .. } => {
-                    guard_delete(context, old, reader).await?;
-                    unbind(context, old, reader).await?.into_iter().collect()
-                }
-                // It was validated when its deletion began.
-                Operation::Release { old } => unbind(context, old, reader).await?.into_iter().collect(),
-            })
+    async fn before_commit(&self, context: &Context<'_>, operation: Operation<'_>, reader: &dyn Reader) -> HookResult {
+        Ok(match operation {
+            Operation::Create(binding) => bind(context, binding, Unclaimed::IsClaimed, reader)?,
+            Operation::Update { old, new } if only_former_names_age(old, new) => {
+                age_former_names(context, new, reader)?
+            }
+            Operation::Update { old, new } if old["spec"] != new["spec"] => {
+                let mut writes = bind(context, new, Unclaimed::IsRefused, reader)?;
+                // It leaves a former name in the zone of the former Router, which may be about to be deleted.
+                writes.extend(left(old, new).map(|router| conflict_keys::router(router).touch()));
+                writes
+            }
+            Operation::Update { .. } => Vec::new(),
+            Operation::Delete { old, .. } => {
+                guard_delete(context, old, reader)?;
+                unbind(context, old, reader)?.into_iter().collect()
+            }
+            // It was validated when its deletion began.
+            Operation::Release { old } => unbind(context, old, reader)?.into_iter().collect(),
         })
     }
 }
@@ -215,19 +203,15 @@ fn only_former_names_age(old: &Value, new: &Value) -> bool {
     old["spec"] != new["spec"] && without(old) == without(new) && former_names(new).iter().all(is_known)
 }
 
-async fn age_former_names(
-    context: &Context<'_>,
-    binding: &Value,
-    reader: &dyn Reader,
-) -> Result<Vec<RelatedWrite>, ApiError> {
+fn age_former_names(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> HookResult {
     let name = binding["spec"]["routeName"].as_str().unwrap_or_default();
-    let route = reader.get("Route", context.namespace, name).await?;
+    let route = reader.get("Route", context.namespace, name)?;
     let route = route.filter(|route| route["metadata"]["uid"] == binding["spec"]["routeUID"]);
     let write = route.map(|route| {
         status_write(context, &route, |status| assignment::set_former_names(status, &binding["spec"]["formerNames"]))
     });
     let mut writes: Vec<RelatedWrite> = write.into_iter().collect();
-    writes.extend(leadership(binding, reader).await?);
+    writes.extend(leadership(binding, reader)?);
     Ok(writes)
 }
 
@@ -246,12 +230,7 @@ enum Unclaimed {
 }
 
 /// Checks the binding against its Route, Router, and label, and builds the Route's new status.
-async fn bind(
-    context: &Context<'_>,
-    binding: &Value,
-    unclaimed: Unclaimed,
-    reader: &dyn Reader,
-) -> Result<Vec<RelatedWrite>, ApiError> {
+fn bind(context: &Context<'_>, binding: &Value, unclaimed: Unclaimed, reader: &dyn Reader) -> HookResult {
     let kind = &ROUTE_BINDING;
     let object_name = binding["metadata"]["name"].as_str().unwrap_or_default();
     let conflict = |what: &str| ApiError::conflict(kind, object_name, what);
@@ -259,8 +238,8 @@ async fn bind(
     let spec: RouteBindingSpec = serde_json::from_value(binding["spec"].clone())
         .map_err(|error| ApiError::bad_request(format!("failed to parse spec: {error}")))?;
 
-    let route = route_of(context, &spec, object_name, reader).await?;
-    let Some(router) = reader.get("Router", None, &spec.router).await? else {
+    let route = route_of(context, &spec, object_name, reader)?;
+    let Some(router) = reader.get("Router", None, &spec.router)? else {
         return Err(invalid(Cause::not_found("spec.router", &binding["spec"]["router"])));
     };
     if router["spec"]["dns"] != spec.dns.as_str() {
@@ -275,7 +254,7 @@ async fn bind(
         return Err(invalid(cause));
     }
     for name in spec.names.iter().filter(|name| matches!(name.kind, NameKind::System | NameKind::Adopted)) {
-        if let Some(zone) = zone_inside(&name.name, &spec.dns, reader).await? {
+        if let Some(zone) = zone_inside(&name.name, &spec.dns, reader)? {
             return Err(conflict(&format!("{} is in {zone}, the zone of another shard", name.name)));
         }
     }
@@ -289,7 +268,7 @@ async fn bind(
     let is_held = |claim: &Value| {
         claim["spec"]["holder"]["uid"] == spec.route_uid.as_str() && claim["spec"]["releasedAt"].is_null()
     };
-    let claim = match reader.get("NameClaim", None, &names::label_claim_name(&spec.label)).await? {
+    let claim = match reader.get("NameClaim", None, &names::label_claim_name(&spec.label))? {
         Some(claim) if is_held(&claim) => RelatedWrite::keep("NameClaim", &claim),
         None if unclaimed == Unclaimed::IsClaimed => name_claim::of_label(context, &spec.label, &holder())?,
         _ => {
@@ -309,7 +288,7 @@ async fn bind(
         conflict_keys::router(&spec.router).touch(),
         claim,
     ];
-    writes.extend(leadership(binding, reader).await?);
+    writes.extend(leadership(binding, reader)?);
     Ok(writes)
 }
 
@@ -332,11 +311,11 @@ fn fault_of_host(binding: &Value, spec: &RouteBindingSpec, route: &Value) -> Opt
 }
 
 /// Returns the zone of another shard inside `dns` that the name is at or below.
-async fn zone_inside(name: &str, dns: &str, reader: &dyn Reader) -> Result<Option<String>, ApiError> {
+fn zone_inside(name: &str, dns: &str, reader: &dyn Reader) -> Result<Option<String>, ApiError> {
     let name = name.to_ascii_lowercase();
     let mut above = Some(&*name).filter(|name| names::is_below(name, dns));
     while let Some(zone) = above {
-        if reader.get("Zone", None, zone).await?.is_some() {
+        if reader.get("Zone", None, zone)?.is_some() {
             return Ok(Some(zone.to_owned()));
         }
         above = zone.split_once('.').map(|(_, rest)| rest).filter(|rest| names::is_below(rest, dns));
@@ -345,14 +324,14 @@ async fn zone_inside(name: &str, dns: &str, reader: &dyn Reader) -> Result<Optio
 }
 
 /// Returns the Route of a binding if it still matches the binding.
-async fn route_of(
+fn route_of(
     context: &Context<'_>,
     spec: &RouteBindingSpec,
     object_name: &str,
     reader: &dyn Reader,
 ) -> Result<Arc<Value>, ApiError> {
     let conflict = |what: &str| ApiError::conflict(&ROUTE_BINDING, object_name, what);
-    let route = reader.get("Route", context.namespace, &spec.route_name).await?;
+    let route = reader.get("Route", context.namespace, &spec.route_name)?;
     let route = route.ok_or_else(|| ApiError::not_found(&super::route::ROUTE, &spec.route_name))?;
     let metadata = &route["metadata"];
     if metadata["uid"] != spec.route_uid.as_str() {
@@ -382,7 +361,7 @@ async fn route_of(
 /// Lease rejects it as well: it is unknown whether the sender was the leader when the Lease was deleted, and the leader
 /// re-creates the Lease with its next renewal. A binding without a number, such as an operator's, is not checked against the
 /// Lease.
-async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<RelatedWrite>, ApiError> {
+fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<RelatedWrite>, ApiError> {
     let metadata = &binding["metadata"];
     let Some(fencing) = metadata["annotations"][FENCING_ANNOTATION].as_str() else { return Ok(None) };
     let kind = &ROUTE_BINDING;
@@ -400,7 +379,7 @@ async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<Relat
         error.causes = vec![Cause::invalid(FENCING_FIELD, &Value::from(fencing), what)];
         error
     };
-    let Some(lease) = reader.get("Lease", Some(SCHEDULER_LEASE_NAMESPACE), SCHEDULER_LEASE).await? else {
+    let Some(lease) = reader.get("Lease", Some(SCHEDULER_LEASE_NAMESPACE), SCHEDULER_LEASE)? else {
         let why = format!(
             "Lease {SCHEDULER_LEASE} in {SCHEDULER_LEASE_NAMESPACE} does not exist, so the leader is unknown (fencing \
              number {fencing}); retry after a scheduler has re-created the Lease"
@@ -421,21 +400,21 @@ async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<Relat
 /// Rejects the deletion of the binding of an existing Route. Without the binding, the scheduler would bind the Route again,
 /// usually to another Router, and its current name would resolve to nothing, without a former name. The binding is deleted with
 /// its Route or its namespace, or if its Router, and thus its name, no longer exists.
-async fn guard_delete(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+fn guard_delete(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let spec = &binding["spec"];
     let name = spec["routeName"].as_str().unwrap_or_default();
-    let route = reader.get("Route", context.namespace, name).await?;
+    let route = reader.get("Route", context.namespace, name)?;
     let is_its = |route: &Value| route["metadata"]["uid"] == spec["routeUID"];
     if !route.is_some_and(|route| is_its(&route) && route["metadata"]["deletionTimestamp"].is_null()) {
         return Ok(());
     }
     let namespace = context.namespace.unwrap_or_default();
-    let home = reader.get("Namespace", None, namespace).await?;
+    let home = reader.get("Namespace", None, namespace)?;
     if home.is_some_and(|home| !home["metadata"]["deletionTimestamp"].is_null()) {
         return Ok(());
     }
     let router = spec["router"].as_str().unwrap_or_default();
-    if reader.get("Router", None, router).await?.is_none() {
+    if reader.get("Router", None, router)?.is_none() {
         return Ok(());
     }
     let what = format!(
@@ -446,10 +425,10 @@ async fn guard_delete(context: &Context<'_>, binding: &Value, reader: &dyn Reade
 }
 
 /// Returns the write that makes a Route without a binding wait for the scheduler again.
-async fn unbind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<Option<RelatedWrite>, ApiError> {
+fn unbind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<Option<RelatedWrite>, ApiError> {
     let spec = &binding["spec"];
     let name = spec["routeName"].as_str().unwrap_or_default();
-    let route = reader.get("Route", context.namespace, name).await?;
+    let route = reader.get("Route", context.namespace, name)?;
     let Some(route) = route.filter(|route| route["metadata"]["uid"] == spec["routeUID"]) else { return Ok(None) };
     Ok(Some(status_write(context, &route, |status| assignment::clear(status, &route, context.now))))
 }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use signpost_apiserver::error::ApiError;
 use signpost_apiserver::json_scan::Json;
 use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::kind::{HookReads, Kind};
-use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite};
+use signpost_apiserver::registry::{Context, HookResult, Hooks, Operation, Reader};
 use signpost_types::names::{self, is_at_or_below};
 use signpost_types::v1alpha1::deletion_hold::DeletionHold;
 use signpost_types::v1alpha1::router::{
@@ -124,16 +124,20 @@ impl Routers {
     }
 }
 
+#[async_trait]
 impl Hooks for Routers {
-    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
-        let default = format!("{}.{}", object["metadata"]["name"].as_str().unwrap_or_default(), self.platform.domain);
-        set_dns_if_absent(object, Value::from(default));
-    }
-
-    fn prepare_update(&self, context: &Context<'_>, old: &Value, new: &mut Value) {
-        // A file that leaves `dns` to the default can be applied with `kubectl replace` as well.
-        set_dns_if_absent(new, old["spec"]["dns"].clone());
-        keep_ttl_horizon(context, old, new);
+    fn prepare(&self, context: &Context<'_>, old: Option<&Value>, new: &mut Value) {
+        match old {
+            None => {
+                let default = format!("{}.{}", name_of(new), self.platform.domain);
+                set_dns_if_absent(new, Value::from(default));
+            }
+            Some(old) => {
+                // A file that leaves `dns` to the default can be applied with `kubectl replace` as well.
+                set_dns_if_absent(new, old["spec"]["dns"].clone());
+                keep_ttl_horizon(context, old, new);
+            }
+        }
     }
 
     fn prepare_status(&self, context: &Context<'_>, old: &Value, new: &mut Value) {
@@ -144,16 +148,12 @@ impl Hooks for Routers {
         }
     }
 
-    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let mut causes = rule::check(&self.rules, None, object);
-        rule::add(&mut causes, dns_fault(&self.platform, &object["spec"]["dns"]));
-        causes.extend(sources::leader_fault(context.identity, &[object]));
-        causes
-    }
-
-    fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        let mut causes = rule::check(&self.rules, Some(old), new);
-        causes.extend(sources::leader_fault(context.identity, &[old, new]));
+    fn validate(&self, context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = rule::check(&self.rules, old, new);
+        if old.is_none() {
+            rule::add(&mut causes, dns_fault(&self.platform, &new["spec"]["dns"]));
+        }
+        causes.extend(sources::leader_fault(context.identity, old, new));
         causes
     }
 
@@ -161,59 +161,53 @@ impl Hooks for Routers {
         true
     }
 
-    fn warnings<'a>(&'a self, is_new: bool, written: &'a Value, reader: &'a dyn Reader) -> BoxFuture<'a, Vec<String>> {
-        Box::pin(async move {
-            let mut warnings = check_warnings(&written["spec"]["healthCheck"]);
-            let router: Option<Router> = serde_json::from_value(written.clone()).ok();
-            warnings.extend(router.iter().flat_map(|router| (self.platform.diagnose_router)(router)));
-            // The warnings do not affect the write.
-            if is_new {
-                warnings.extend(taken_hosts(written, &self.platform.domain, reader).await.ok().flatten());
-            } else if let Some(router) = &router {
-                let occupied = (self.platform.occupied_labels)(router);
-                warnings.extend(taken_names(written, &occupied, reader).await.ok().flatten());
-            }
-            warnings
-        })
+    fn warnings(&self, is_new: bool, written: &Value, reader: &dyn Reader) -> Vec<String> {
+        let mut warnings = check_warnings(&written["spec"]["healthCheck"]);
+        let router: Option<Router> = serde_json::from_value(written.clone()).ok();
+        warnings.extend(router.iter().flat_map(|router| (self.platform.diagnose_router)(router)));
+        // The warnings do not affect the write.
+        if is_new {
+            warnings.extend(taken_hosts(written, &self.platform.domain, reader).ok().flatten());
+        } else if let Some(router) = &router {
+            let occupied = (self.platform.occupied_labels)(router);
+            warnings.extend(taken_names(written, &occupied, reader).ok().flatten());
+        }
+        warnings
     }
 
-    fn before_commit<'a>(
-        &'a self,
-        context: &'a Context<'a>,
-        operation: Operation<'a>,
-        reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
-        Box::pin(async move {
-            sources::guard_deletion(context.identity, &ROUTER, operation)?;
-            let name = |router: &'a Value| router["metadata"]["name"].as_str().unwrap_or_default();
-            Ok(match operation {
-                Operation::Create(object) => {
-                    let zones = conflict_keys::zones();
-                    let touched = reader.touched(&zones).await?;
-                    let mut writes = guard_zone(&self.platform, object, reader).await?;
-                    writes.push(zones.touch_next(touched));
-                    writes
+    async fn before_commit(&self, context: &Context<'_>, operation: Operation<'_>, reader: &dyn Reader) -> HookResult {
+        sources::guard_deletion(context.identity, &ROUTER, operation)?;
+        Ok(match operation {
+            Operation::Create(object) => {
+                let zones = conflict_keys::zones();
+                let touched = reader.touched(&zones).await?;
+                let mut writes = guard_zone(&self.platform, object, reader).await?;
+                writes.push(zones.touch_next(touched));
+                writes
+            }
+            Operation::Update { old, new } => {
+                if old["spec"]["records"] != new["spec"]["records"] {
+                    guard_records(&self.platform, old, new, reader)?;
                 }
-                Operation::Update { old, new } => {
-                    if old["spec"]["records"] != new["spec"]["records"] {
-                        guard_records(&self.platform, old, new, reader).await?;
-                    }
-                    Vec::new()
-                }
-                Operation::Delete { old, options } => {
-                    let key = conflict_keys::router(name(old));
-                    let touched = reader.touched(&key).await?;
-                    guard_delete(old, options, reader).await?;
-                    vec![key.remove(touched)]
-                }
-                // Since the deletion began, no Route can be bound to the Router, so the agreed number is still valid.
-                Operation::Release { old } => {
-                    let key = conflict_keys::router(name(old));
-                    vec![key.remove(reader.touched(&key).await?)]
-                }
-            })
+                Vec::new()
+            }
+            Operation::Delete { old, options } => {
+                let key = conflict_keys::router(name_of(old));
+                let touched = reader.touched(&key).await?;
+                guard_delete(old, options, reader)?;
+                vec![key.remove(touched)]
+            }
+            // Since the deletion began, no Route can be bound to the Router, so the agreed number is still valid.
+            Operation::Release { old } => {
+                let key = conflict_keys::router(name_of(old));
+                vec![key.remove(reader.touched(&key).await?)]
+            }
         })
     }
+}
+
+fn name_of(router: &Value) -> &str {
+    router["metadata"]["name"].as_str().unwrap_or_default()
 }
 
 fn set_dns_if_absent(object: &mut Value, dns: Value) {
@@ -293,18 +287,14 @@ const NAMES_TOLD_MAX: usize = 4;
 
 /// Rejects a new zone that another Router has, and one whose names another shard has now: the names of an outer zone at or below the
 /// apex of an inner one end when the inner one begins. Returns the writes that let no such name come at the same time.
-async fn guard_zone(
-    platform: &PlatformConfig,
-    object: &Value,
-    reader: &dyn Reader,
-) -> Result<Vec<RelatedWrite>, ApiError> {
+async fn guard_zone(platform: &PlatformConfig, object: &Value, reader: &dyn Reader) -> HookResult {
     let dns = zone_of(platform, object);
     let refused = |cause: &str| {
         let cause = Cause::invalid("spec.dns", &object["spec"]["dns"], cause);
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let name = name_of(object);
         Err(ApiError::invalid(&ROUTER, name, vec![cause]))
     };
-    let routers = reader.list("Router", None).await?;
+    let routers = reader.list("Router", None)?;
     let zones: Vec<(String, &Value)> = routers.iter().map(|other| (zone_of(platform, other), other)).collect();
     if let Some((_, other)) = zones.iter().find(|(zone, _)| *zone == dns) {
         let name = &other["metadata"]["name"];
@@ -323,11 +313,11 @@ async fn guard_zone(
     }
     let around = zones.iter().filter(|(zone, _)| names::is_below(&dns, zone));
     let Some((zone, outer)) = around.max_by_key(|(zone, _)| zone.len()) else { return Ok(Vec::new()) };
-    let outer_name = outer["metadata"]["name"].as_str().unwrap_or_default();
+    let outer_name = name_of(outer);
     let key = conflict_keys::router(outer_name);
     let touched = reader.touched(&key).await?;
     let mut taken = records_below(platform, outer, &dns);
-    taken.extend(names_below((outer_name, zone), &dns, reader).await?);
+    taken.extend(names_below((outer_name, zone), &dns, reader)?);
     if !taken.is_empty() {
         return refused(&format!(
             "is inside {zone}, the zone of Router {outer_name:?}, which has names at or below it: {}; move or delete these \
@@ -339,10 +329,10 @@ async fn guard_zone(
 }
 
 /// Returns the zone of a Router, which is its name below the platform's domain by default.
-fn zone_of(platform: &PlatformConfig, router: &Value) -> String {
+pub(super) fn zone_of(platform: &PlatformConfig, router: &Value) -> String {
     match router["spec"]["dns"].as_str().filter(|dns| !dns.is_empty()) {
         Some(dns) => dns.to_ascii_lowercase(),
-        None => format!("{}.{}", router["metadata"]["name"].as_str().unwrap_or_default(), platform.domain),
+        None => format!("{}.{}", name_of(router), platform.domain),
     }
 }
 
@@ -362,16 +352,14 @@ fn records_below(platform: &PlatformConfig, router: &Value, apex: &str) -> Vec<S
 }
 
 /// Returns the names of Routes in a Router's zone at and below `apex`: system names, former names, and adopted hosts.
-async fn names_below((router, zone): (&str, &str), apex: &str, reader: &dyn Reader) -> Result<Vec<String>, ApiError> {
+fn names_below((router, zone): (&str, &str), apex: &str, reader: &dyn Reader) -> Result<Vec<String>, ApiError> {
     let mut found = Vec::new();
     let base = |host: &str| host.strip_prefix("*.").unwrap_or(host).to_owned();
     let is_there = |value: &str| is_at_or_below(&base(value), apex);
-    let mut claims = reader.matching("NameClaim", "spec.value", &is_there).await?;
+    let mut claims = reader.matching("NameClaim", "spec.value", &is_there)?;
     // A label is directly below the zone.
     if let Some((label, _)) = apex.split_once('.').filter(|(_, rest)| *rest == zone) {
-        claims.extend(
-            reader.get("NameClaim", None, &names::label_claim_name(label)).await?.map(|claim| (*claim).clone()),
-        );
+        claims.extend(reader.get("NameClaim", None, &names::label_claim_name(label))?.map(|claim| (*claim).clone()));
     }
     for claim in &claims {
         let spec = &claim["spec"];
@@ -381,7 +369,7 @@ async fn names_below((router, zone): (&str, &str), apex: &str, reader: &dyn Read
         if !spec["releasedAt"].is_null() {
             continue;
         }
-        let Some(binding) = reader.get("RouteBinding", namespace, route).await? else { continue };
+        let Some(binding) = reader.get("RouteBinding", namespace, route)? else { continue };
         let of_route = format!("of Route {}/{route}", namespace.unwrap_or_default());
         let mut former = binding["spec"]["formerNames"].as_array().into_iter().flatten();
         if binding["spec"]["router"] == router {
@@ -398,14 +386,9 @@ async fn names_below((router, zone): (&str, &str), apex: &str, reader: &dyn Read
 }
 
 /// Rejects new records at and below the zones of shards inside this one.
-async fn guard_records(
-    platform: &PlatformConfig,
-    old: &Value,
-    new: &Value,
-    reader: &dyn Reader,
-) -> Result<(), ApiError> {
+fn guard_records(platform: &PlatformConfig, old: &Value, new: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let dns = zone_of(platform, new);
-    for other in reader.list("Router", None).await? {
+    for other in reader.list("Router", None)? {
         let zone = zone_of(platform, &other);
         if !names::is_below(&zone, &dns) {
             continue;
@@ -420,7 +403,7 @@ async fn guard_records(
                 other["metadata"]["name"]
             );
             let cause = Cause::forbidden("spec.records", &what);
-            let name = new["metadata"]["name"].as_str().unwrap_or_default();
+            let name = name_of(new);
             return Err(ApiError::invalid(&ROUTER, name, vec![cause]));
         }
     }
@@ -429,14 +412,14 @@ async fn guard_records(
 
 /// Warns of custom hosts of Routes in the zone of a new Router. No custom host is below the platform's `domain`, where most zones
 /// are.
-async fn taken_hosts(router: &Value, domain: &str, reader: &dyn Reader) -> Result<Option<String>, ApiError> {
+fn taken_hosts(router: &Value, domain: &str, reader: &dyn Reader) -> Result<Option<String>, ApiError> {
     const TOLD_MAX: usize = 4;
     let dns = router["spec"]["dns"].as_str().unwrap_or_default();
     if dns.is_empty() || is_at_or_below(dns, domain) {
         return Ok(None);
     }
     let lies = |host: &str| is_at_or_below(host.strip_prefix("*.").unwrap_or(host), dns);
-    let claims = reader.matching("NameClaim", "spec.value", &lies).await?;
+    let claims = reader.matching("NameClaim", "spec.value", &lies)?;
     let held = claims.iter().map(|claim| &claim["spec"]);
     let held = held.filter(|spec| spec["type"] == "host" && spec["releasedAt"].is_null());
     let mut hosts: Vec<&str> = held.filter_map(|spec| spec["value"].as_str()).collect();
@@ -453,20 +436,16 @@ async fn taken_hosts(router: &Value, domain: &str, reader: &dyn Reader) -> Resul
 }
 
 /// Warns of Routes on a Router whose names in its zone are `taken`: labels, each with the reason.
-async fn taken_names(
-    router: &Value,
-    taken: &[(String, String)],
-    reader: &dyn Reader,
-) -> Result<Option<String>, ApiError> {
+fn taken_names(router: &Value, taken: &[(String, String)], reader: &dyn Reader) -> Result<Option<String>, ApiError> {
     const TOLD_MAX: usize = 4;
     const LOOKED_AT_MAX: usize = 256;
     let name = &router["metadata"]["name"];
     let mut reported = Vec::new();
     for (label, why) in taken.iter().take(LOOKED_AT_MAX) {
-        let Some(claim) = reader.get("NameClaim", None, &names::label_claim_name(label)).await? else { continue };
+        let Some(claim) = reader.get("NameClaim", None, &names::label_claim_name(label))? else { continue };
         let holder = &claim["spec"]["holder"];
         let (namespace, route) = (holder["namespace"].as_str(), holder["name"].as_str().unwrap_or_default());
-        let binding = reader.get("RouteBinding", namespace, route).await?;
+        let binding = reader.get("RouteBinding", namespace, route)?;
         if binding
             .is_some_and(|binding| binding["spec"]["router"] == *name && binding["spec"]["label"] == label.as_str())
         {
@@ -489,11 +468,11 @@ async fn taken_names(
 }
 
 /// Rejects the deletion of a Router with Routes, unless the request has the number of lost Routes.
-async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
-    let name = router["metadata"]["name"].as_str().unwrap_or_default();
-    let bound = reader.count("RouteBinding", "spec.router", name).await?;
-    let former_names = former_names_through(name, &router["spec"]["dns"], reader).await?;
-    let held = held_back(reader).await?;
+fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+    let name = name_of(router);
+    let bound = reader.count("RouteBinding", "spec.router", name)?;
+    let former_names = former_names_through(name, &router["spec"]["dns"], reader)?;
+    let held = held_back(reader)?;
     let count = bound + former_names.len() + held;
     if count == 0 {
         return Ok(());
@@ -548,16 +527,16 @@ async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> R
 }
 
 /// Returns the number of RouteBindings that are deleted here but that name servers still serve, on any Router.
-async fn held_back(reader: &dyn Reader) -> Result<usize, ApiError> {
-    let holds = reader.list("DeletionHold", None).await?;
+fn held_back(reader: &dyn Reader) -> Result<usize, ApiError> {
+    let holds = reader.list("DeletionHold", None)?;
     let holds = holds.into_iter().filter_map(|hold| serde_json::from_value::<DeletionHold>(hold).ok());
     Ok(holds.map(|hold| hold.bindings_served_on() as usize).sum())
 }
 
 /// Returns, for each former name in the Router's zone, the time until which it leads to a Route that left the Router. This scans
 /// all bindings: deletions of Routers are rare.
-async fn former_names_through(router: &str, dns: &Value, reader: &dyn Reader) -> Result<Vec<String>, ApiError> {
-    let bindings = reader.list("RouteBinding", None).await?;
+fn former_names_through(router: &str, dns: &Value, reader: &dyn Reader) -> Result<Vec<String>, ApiError> {
+    let bindings = reader.list("RouteBinding", None)?;
     let former_names =
         bindings.iter().flat_map(|binding| binding["spec"]["formerNames"].as_array().into_iter().flatten());
     // Former names of an earlier Router with this name and another zone were deleted with that zone.

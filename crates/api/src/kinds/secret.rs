@@ -7,7 +7,6 @@
 use std::sync::LazyLock;
 
 use data_encoding::BASE64;
-use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use signpost_apiserver::cause::Cause;
@@ -66,28 +65,20 @@ const COLUMNS: &[Column] = &[
 pub(super) struct Secrets;
 
 impl Hooks for Secrets {
-    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
-        prepare(object, OPAQUE);
+    fn prepare(&self, _context: &Context<'_>, old: Option<&Value>, new: &mut Value) {
+        prepare(new, old.and_then(|old| old["type"].as_str()).unwrap_or(OPAQUE));
     }
 
-    fn prepare_update(&self, _context: &Context<'_>, old: &Value, new: &mut Value) {
-        prepare(new, old["type"].as_str().unwrap_or(OPAQUE));
-    }
-
-    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        faults(object)
-    }
-
-    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+    fn validate(&self, _context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         let mut causes = Vec::new();
-        if old["type"] != new["type"] {
-            causes.push(Cause::invalid("type", &new["type"], "field is immutable"));
-        }
-        if old["immutable"] == true {
-            if new["immutable"] != true {
+        if let Some(old) = old {
+            if old["type"] != new["type"] {
+                causes.push(Cause::invalid("type", &new["type"], "field is immutable"));
+            }
+            if old["immutable"] == true && new["immutable"] != true {
                 causes.push(Cause::forbidden("immutable", IMMUTABLE));
             }
-            if old["data"] != new["data"] {
+            if old["immutable"] == true && old["data"] != new["data"] {
                 causes.push(Cause::forbidden("data", IMMUTABLE));
             }
         }
@@ -95,14 +86,14 @@ impl Hooks for Secrets {
         causes
     }
 
-    fn denies_get<'a>(
-        &'a self,
-        identity: &'a Identity,
-        namespace: Option<&'a str>,
-        name: &'a str,
-        reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Option<&'static str>, ApiError>> {
-        Box::pin(access::denies_secret(identity, namespace.unwrap_or_default(), name, reader))
+    fn denies_get(
+        &self,
+        identity: &Identity,
+        namespace: Option<&str>,
+        name: &str,
+        reader: &dyn Reader,
+    ) -> Result<Option<&'static str>, ApiError> {
+        access::denies_secret(identity, namespace.unwrap_or_default(), name, reader)
     }
 }
 
@@ -193,7 +184,7 @@ mod tests {
     use super::*;
     use crate::access::{GROUP_ADMINS, GROUP_ROUTER_AGENTS};
     use crate::identity::GROUP_TENANT_PREFIX;
-    use crate::kinds::fixture::{Objects, check_create, check_update, context, known};
+    use crate::kinds::fixture::{self, Objects, check_create, check_update, context};
 
     fn secret(fields: Value) -> Value {
         let mut secret =
@@ -221,11 +212,11 @@ mod tests {
             (json!({"data": [], "stringData": 7}), json!({"type": "Opaque", "data": [], "stringData": 7})),
         ] {
             let (mut object, expected) = (secret(sent.clone()), secret(expected));
-            Secrets.prepare_create(&context(), &mut object);
+            Secrets.prepare(&context(), None, &mut object);
             assert_eq!(object, expected, "{sent}");
         }
         let (old, mut new) = (secret(json!({"type": TLS})), secret(json!({})));
-        Secrets.prepare_update(&context(), &old, &mut new);
+        Secrets.prepare(&context(), Some(&old), &mut new);
         assert_eq!(new["type"], TLS);
     }
 
@@ -277,14 +268,14 @@ mod tests {
             (json!({"type": TLS, "data": {"tls.crt": "YQ==", "tls.key": "YQ=="}}), (json!(TLS), json!(2))),
             (json!({"type": "Opaque"}), (json!("Opaque"), json!(0))),
         ] {
-            let cell = |name| known("Secret").columns.cell_of(name, &secret(fields.clone()), 0);
+            let cell = |name| fixture::cell(&SECRET, name, &secret(fields.clone()));
             assert_eq!((cell("Type"), cell("Data")), expected);
         }
     }
 
     /// An agent reads the Secrets that Routes of its Router name, in their own namespace.
-    #[tokio::test]
-    async fn agents_read_the_secrets_of_their_routes() {
+    #[test]
+    fn agents_read_the_secrets_of_their_routes() {
         let route = |namespace: &str, name: &str, secret: &str, router: &str, former: &[&str]| {
             let former: Vec<_> = former.iter().map(|router| json!({"name": "x.example", "router": router})).collect();
             json!({"kind": "Route", "metadata": {"namespace": namespace, "name": name},
@@ -334,7 +325,7 @@ mod tests {
         ] {
             let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
             let identity = of(&groups);
-            let denied = Secrets.denies_get(&identity, Some(namespace), name, &reader).await.expect("read");
+            let denied = Secrets.denies_get(&identity, Some(namespace), name, &reader).expect("read");
             assert_eq!(denied.is_none(), is_permitted, "{groups:?} {namespace}/{name}");
         }
     }

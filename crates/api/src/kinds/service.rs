@@ -103,26 +103,36 @@ fn external<'a>(read: &[Json<'a>], _now: i64) -> Cell<'a> {
 pub(super) struct Services;
 
 impl Hooks for Services {
-    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
-        prepare(object);
+    /// Sets the defaults that depend on other fields.
+    fn prepare(&self, _context: &Context<'_>, _old: Option<&Value>, new: &mut Value) {
+        let Some(service) = new.as_object_mut() else { return };
+        let Some(spec) = service.entry("spec").or_insert_with(|| json!({})).as_object_mut() else { return };
+        for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+            let is_unset = |target: &Value| target.is_null() || *target == 0 || *target == "";
+            if is_unset(&port["targetPort"])
+                && let Some(fields) = port.as_object_mut()
+                && let Some(number) = fields.get("port").cloned()
+            {
+                fields.insert("targetPort".to_owned(), number);
+            }
+        }
+        let kind = spec.get("type").and_then(Value::as_str).unwrap_or("ClusterIP");
+        let (is_inside, is_outside) = (kind != "ExternalName", matches!(kind, "NodePort" | "LoadBalancer"));
+        for (name, is_used) in [("internalTrafficPolicy", is_inside), ("externalTrafficPolicy", is_outside)] {
+            if is_used {
+                spec.entry(name).or_insert_with(|| json!("Cluster"));
+            }
+        }
+        first_cluster_ip(spec);
     }
 
-    fn prepare_update(&self, _context: &Context<'_>, _old: &Value, new: &mut Value) {
-        prepare(new);
-    }
-
-    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let name = &object["metadata"]["name"];
-        let mut causes: Vec<Cause> = name_fault(name.as_str().unwrap_or_default())
-            .map(|what| Cause::invalid("metadata.name", name, what))
-            .into_iter()
-            .collect();
-        causes.extend(faults(&object["spec"]));
+    fn validate(&self, _context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = Vec::new();
+        let name = &new["metadata"]["name"];
+        let fault = name_fault(name.as_str().unwrap_or_default()).filter(|_| old.is_none());
+        causes.extend(fault.map(|what| Cause::invalid("metadata.name", name, what)));
+        causes.extend(faults(&new["spec"]));
         causes
-    }
-
-    fn validate_update(&self, _context: &Context<'_>, _old: &Value, new: &Value) -> Vec<Cause> {
-        faults(&new["spec"])
     }
 }
 
@@ -134,29 +144,6 @@ fn name_fault(name: &str) -> Option<&'static str> {
          with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is \
          '[a-z]([-a-z0-9]*[a-z0-9])?')",
     )
-}
-
-/// Sets the defaults that depend on other fields.
-fn prepare(service: &mut Value) {
-    let Some(service) = service.as_object_mut() else { return };
-    let Some(spec) = service.entry("spec").or_insert_with(|| json!({})).as_object_mut() else { return };
-    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-        let is_unset = |target: &Value| target.is_null() || *target == 0 || *target == "";
-        if is_unset(&port["targetPort"])
-            && let Some(fields) = port.as_object_mut()
-            && let Some(number) = fields.get("port").cloned()
-        {
-            fields.insert("targetPort".to_owned(), number);
-        }
-    }
-    let kind = spec.get("type").and_then(Value::as_str).unwrap_or("ClusterIP");
-    let (is_inside, is_outside) = (kind != "ExternalName", matches!(kind, "NodePort" | "LoadBalancer"));
-    for (name, is_used) in [("internalTrafficPolicy", is_inside), ("externalTrafficPolicy", is_outside)] {
-        if is_used {
-            spec.entry(name).or_insert_with(|| json!("Cluster"));
-        }
-    }
-    first_cluster_ip(spec);
 }
 
 /// Makes the first of `clusterIPs` equal to `clusterIP`, which older clients set alone.
@@ -236,7 +223,7 @@ mod tests {
     use signpost_apiserver::schema;
 
     use super::*;
-    use crate::kinds::fixture::{check_update, context, known};
+    use crate::kinds::fixture::{cell, check_update, context, known};
 
     fn service(name: &str, spec: Value) -> Value {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "n"}, "spec": spec})
@@ -246,7 +233,7 @@ mod tests {
     fn what_is_left_out_is_as_in_kubernetes() {
         let filled = |spec: Value| {
             let mut service = service("web", spec);
-            Services.prepare_create(&context(), &mut service);
+            Services.prepare(&context(), None, &mut service);
             schema::apply_defaults(&known("Service").schema, &mut service);
             service["spec"].take()
         };
@@ -300,7 +287,7 @@ mod tests {
         ] {
             let service = json!({"spec": spec, "status": status});
             let cells = ["Cluster-IP", "External-IP", "Port(s)", "Selector"];
-            assert_eq!(cells.map(|name| known("Service").columns.cell_of(name, &service, 0)), expected, "{service}");
+            assert_eq!(cells.map(|name| cell(&SERVICE, name, &service)), expected, "{service}");
         }
     }
 }

@@ -22,8 +22,8 @@ pub(super) fn object(object: &Value) -> &Value {
 
 /// Returns the fault of a write by the platform's leader of a Router or Route, one of whose states, before and after the write, has no
 /// label of a source: a stolen credential must not change those of users. Writes of the status alone are not checked.
-pub(super) fn leader_fault(identity: &Identity, states: &[&Value]) -> Option<Cause> {
-    let is_other = states.iter().any(|object| label(object).is_null());
+pub(super) fn leader_fault(identity: &Identity, old: Option<&Value>, new: &Value) -> Option<Cause> {
+    let is_other = old.is_some_and(|old| label(old).is_null()) || label(new).is_null();
     let what = "is missing: schedulers and controllers write only Routers and Routes of sources";
     let is_refused = is_other && access::is_confined_to_sources(identity);
     is_refused.then(|| Cause::forbidden(format!("metadata.labels[{SOURCE_LABEL}]"), what))
@@ -32,7 +32,7 @@ pub(super) fn leader_fault(identity: &Identity, states: &[&Value]) -> Option<Cau
 /// Rejects the deletion of such an object.
 pub(super) fn guard_deletion(identity: &Identity, kind: &Kind, operation: Operation<'_>) -> Result<(), ApiError> {
     let Operation::Delete { old, .. } = operation else { return Ok(()) };
-    match leader_fault(identity, &[old]) {
+    match leader_fault(identity, None, old) {
         None => Ok(()),
         Some(cause) => {
             let name = old["metadata"]["name"].as_str().unwrap_or_default();

@@ -36,12 +36,8 @@ fn newest<'a>(versions: Json<'a>, name: &str) -> Cell<'a> {
 pub(super) struct Zones;
 
 impl Hooks for Zones {
-    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        rules::check(&RULES, None, object)
-    }
-
-    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        rules::check(&RULES, Some(old), new)
+    fn validate(&self, _context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        rules::check(&RULES, old, new)
     }
 }
 

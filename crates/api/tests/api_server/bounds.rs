@@ -55,7 +55,7 @@ async fn copy_seed(server: &Server, names: &[String]) {
             value: seed.replace("\"name\":\"seed\"", &format!("\"name\":\"{name}\"")).into(),
             ttl: None,
         };
-        let txn = Txn { expect: Vec::new(), writes: names.iter().map(put).collect() };
+        let txn = Txn { writes: names.iter().map(put).collect(), ..Txn::default() };
         assert!(matches!(server.store.commit(txn).await.expect("commits"), Outcome::Committed(_)));
     }
 }

@@ -201,7 +201,7 @@ async fn an_object_that_is_stored_larger_can_be_made_smaller_and_released() {
         large["spec"]["tls"] = json!({"termination": "edge", "secretName": "s".repeat(5_000)});
         let key = Key(format!("/signpost.dev/routes/default/{name}").into());
         let put = Write::Put { key, value: object::encode(&large).into(), ttl: None };
-        store.commit(Txn { expect: Vec::new(), writes: vec![put] }).await.expect("stored");
+        store.commit(Txn { writes: vec![put], ..Txn::default() }).await.expect("stored");
     }
     let server = Server::over(store).await;
     let path = |name: &str| format!("{ROUTES}/{name}");

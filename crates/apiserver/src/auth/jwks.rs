@@ -59,35 +59,6 @@ impl Default for RefreshPolicy {
     }
 }
 
-/// The reason why a key set is unavailable.
-#[derive(Debug, thiserror::Error)]
-pub enum FetchError {
-    /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        source: std::io::Error,
-    },
-    /// The provider does not answer.
-    #[error("{url}: {reason}")]
-    Url {
-        /// The URL.
-        url: String,
-        /// The reason.
-        reason: String,
-    },
-    /// The document is not a key set, or contains no usable key.
-    #[error("{place}: {reason}")]
-    NoKeys {
-        /// File or URL.
-        place: String,
-        /// The problem.
-        reason: String,
-    },
-}
-
 /// A key set that is kept up to date.
 pub struct KeySet {
     source: Source,
@@ -162,30 +133,22 @@ impl KeySet {
     async fn fetch(&self, mut fetcher: OwnedMutexGuard<Fetcher>) {
         let read = async {
             match &self.source {
-                Source::File(path) => {
-                    let read = tokio::fs::read(path).await;
-                    read.map_err(|source| FetchError::File { path: path.clone(), source })
-                }
+                Source::File(path) => tokio::fs::read(path).await.map_err(|error| error.to_string()),
                 Source::Url { url, authorities } => {
-                    let at_url = |reason: String| FetchError::Url { url: url.clone(), reason };
                     let client = match &fetcher.client {
                         Some(client) => client.clone(),
-                        None => client(authorities.as_ref()).map_err(at_url)?,
+                        None => client(authorities.as_ref())?,
                     };
                     fetcher.client = Some(client.clone());
-                    get(&client, url).await.map_err(at_url)
+                    get(&client, url).await
                 }
             }
         };
         let loaded = match tokio::time::timeout(FETCH_TIME_MAX, read).await {
-            Ok(read) => read.and_then(|octets| {
-                parse(&octets).map_err(|reason| FetchError::NoKeys { place: self.source.to_string(), reason })
-            }),
-            Err(_) => {
-                let reason = "timed out".to_owned();
-                Err(FetchError::NoKeys { place: self.source.to_string(), reason })
-            }
+            Ok(read) => read.and_then(|octets| parse(&octets)),
+            Err(_) => Err("timed out".to_owned()),
         };
+        let loaded = loaded.map_err(|reason| format!("{}: {reason}", self.source));
         // A fetch can take as long as the pause, which begins when it ends.
         fetcher.ended = Some(Instant::now());
         match loaded {

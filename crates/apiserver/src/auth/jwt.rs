@@ -6,7 +6,6 @@
 //! group is ignored.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,33 +96,26 @@ impl Issuer {
 }
 
 /// The reason why a token is rejected. The client receives only 401; this is for the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The token is malformed.
+    #[error("malformed: {0}")]
     Malformed(&'static str),
     /// The issuer is not configured.
+    #[error("its issuer is not configured")]
     Issuer,
     /// The algorithm is not on the list.
+    #[error("its algorithm is not allowed")]
     Algorithm,
     /// No key with its id is known.
+    #[error("its key is unknown")]
     Key,
     /// The signature, audience, or time is invalid; the message is the library's.
+    #[error("{0}")]
     Invalid(String),
     /// A claim is missing or is not a valid name.
+    #[error("claim {0:?} is missing or invalid")]
     Claim(String),
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refused::Malformed(what) => write!(f, "malformed: {what}"),
-            Refused::Issuer => f.write_str("its issuer is not configured"),
-            Refused::Algorithm => f.write_str("its algorithm is not allowed"),
-            Refused::Key => f.write_str("its key is unknown"),
-            Refused::Invalid(what) => f.write_str(what),
-            Refused::Claim(name) => write!(f, "claim {name:?} is missing or invalid"),
-        }
-    }
 }
 
 /// Returns whether a bearer token has the three parts of these tokens.

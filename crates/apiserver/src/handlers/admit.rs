@@ -122,7 +122,7 @@ impl Writer<'_> {
                  {resource}={limited}; delete some{}",
                 or.unwrap_or_default()
             );
-            ApiError::forbidden(self.stored_kind(), name, &why).limited(Limit::Quota(limit))
+            ApiError::forbidden(self.stored_kind(), name, &why).limited(Limit(limit))
         };
         match exceeds(used, adds, limit) {
             (true, _) => reported(&quota.objects, adds.objects, used.objects, limit.objects),

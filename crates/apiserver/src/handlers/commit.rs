@@ -13,7 +13,7 @@ use crate::error::ApiError;
 use crate::kind::Kind;
 use crate::negotiate::Format;
 use crate::object::{self, Object};
-use crate::registry::{Operation, RelatedWrite};
+use crate::registry::{HookResult, Operation, RelatedWrite};
 use crate::request::object_key;
 use crate::store::{Error, Key, KeyValue, Outcome, Precondition, Revision, Txn, Write};
 use crate::table::Include;
@@ -51,7 +51,7 @@ pub(crate) struct Written {
 
 impl Writer<'_> {
     /// Calls the hook of the kind and returns the related writes.
-    pub(crate) async fn before_commit(&self, operation: Operation<'_>) -> Result<Vec<RelatedWrite>, ApiError> {
+    pub(crate) async fn before_commit(&self, operation: Operation<'_>) -> HookResult {
         let reader = CacheReader { server: self.server };
         self.hooks().before_commit(&self.context(), operation, &reader).await
     }
@@ -103,7 +103,7 @@ impl Writer<'_> {
             Some(Admitted { value, reservation, .. }) => (Some(value), reservation),
             None => (None, None),
         };
-        let mut txn = Txn { expect: vec![(key.clone(), expect)], writes: Vec::new() };
+        let mut txn = Txn { expect: vec![(key.clone(), expect)], frees, ..Txn::default() };
         txn.expect.extend(also);
         txn.writes.push(match &encoded {
             Some(value) => Write::Put { key: key.clone(), value: value.clone(), ttl: self.kind.time_to_live },
@@ -113,10 +113,7 @@ impl Writer<'_> {
             related::add(&self.server.kinds, &mut txn, write)?;
         }
         let server = self.server.clone();
-        let committing = async move {
-            let store = &server.store;
-            if frees { store.commit_freeing(txn).await } else { store.commit(txn).await }
-        };
+        let committing = async move { server.store.commit(txn).await };
         let committed = match reservation {
             None => committing.await,
             Some(reservation) => {
@@ -167,12 +164,12 @@ impl Writer<'_> {
     }
 
     /// Returns the warnings for the sender of an object.
-    pub(crate) async fn warnings(&self, is_new: bool, object: &Object) -> Vec<String> {
+    pub(crate) fn warnings(&self, is_new: bool, object: &Object) -> Vec<String> {
         if !self.hooks().has_warnings() {
             return Vec::new();
         }
         let (tree, reader) = (representation::tree(self.kind, object), CacheReader { server: self.server });
-        self.hooks().warnings(is_new, &tree, &reader).await
+        self.hooks().warnings(is_new, &tree, &reader)
     }
 }
 

@@ -84,7 +84,7 @@ pub(crate) async fn create_object(writer: &Writer<'_>, mut object: Value, manage
         true => create_generated(writer, &base, &object, managed).await?,
     };
     written.warnings.extend(warnings);
-    written.warnings.extend(writer.warnings(true, &written.object).await);
+    written.warnings.extend(writer.warnings(true, &written.object));
     Ok(written)
 }
 

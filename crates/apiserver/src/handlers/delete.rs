@@ -104,7 +104,7 @@ async fn delete_damaged(call: &Call<'_>, writer: &Writer<'_>) -> Result<Option<R
     }
     if !writer.options.dry_run {
         tracing::warn!(key = %key.0, user = %call.identity.user, "deleting a damaged object without reading it");
-        let txn = Txn { expect: Vec::new(), writes: vec![Write::Delete { key }] };
+        let txn = Txn { writes: vec![Write::Delete { key }], ..Txn::default() };
         let Outcome::Committed(revision) = call.server.store.commit(txn).await? else {
             return Err(ApiError::internal("rejected an unconditional deletion"));
         };

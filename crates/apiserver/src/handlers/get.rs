@@ -24,7 +24,7 @@ pub(crate) async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
     let kind = call.resource.kind;
     let format = negotiate::format(call.headers, Offer::Object)?;
     let include = Include::parse(&call.query)?;
-    check_rights(call).await?;
+    check_rights(call)?;
     let cached = match resource_version(call.query.get("resourceVersion"))? {
         None if !call.server.cache.is_current(&*call.server.store).await? => None,
         Some(wanted) if wanted > 0 => {
@@ -41,11 +41,11 @@ pub(crate) async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
 }
 
 /// Rejects a read that the hooks of the kind deny.
-async fn check_rights(call: &Call<'_>) -> Result<(), ApiError> {
+fn check_rights(call: &Call<'_>) -> Result<(), ApiError> {
     let (resource, reader) = (&call.resource, CacheReader { server: call.server });
     let (namespace, name) = (resource.namespace.as_deref(), resource.name.as_deref());
     let hooks = call.server.kinds.hooks(resource.kind);
-    match hooks.denies_get(call.identity, namespace, name.unwrap_or_default(), &reader).await? {
+    match hooks.denies_get(call.identity, namespace, name.unwrap_or_default(), &reader)? {
         None => Ok(()),
         Some(why) => {
             let path = resource.path();

@@ -154,7 +154,7 @@ impl Writer<'_> {
         match part {
             Part::Main => {
                 causes.extend(metadata::validate(self.kind, Some(old), &new));
-                causes.extend(self.hooks().validate_update(&self.context(), old, &new));
+                causes.extend(self.hooks().validate(&self.context(), Some(old), &new));
             }
             Part::Status => causes.extend(self.hooks().validate_status_update(&self.context(), old, &new)),
             Part::Finalize => {}
@@ -202,7 +202,7 @@ impl Writer<'_> {
                 object.insert("status".to_owned(), status.clone());
             }
         }
-        self.hooks().prepare_update(&self.context(), old, &mut new);
+        self.hooks().prepare(&self.context(), Some(old), &mut new);
         Ok((new, causes))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
@@ -22,71 +22,46 @@ pub(crate) struct CacheReader<'a> {
     pub(crate) server: &'a Arc<Shared>,
 }
 
+#[async_trait]
 impl Reader for CacheReader<'_> {
-    fn get<'a>(
-        &'a self,
-        kind: &'a str,
-        namespace: Option<&'a str>,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Arc<Value>>, ApiError>> {
-        Box::pin(async move {
-            let kind_cache = self.server.cache.kind_cache(known(&self.server.kinds, kind)?);
-            let tree = |object: Arc<Object>| match kind_cache.kind.hook_reads {
-                HookReads::OftenTheSame => kind_cache.trees.of(&object),
-                HookReads::Whole => Arc::new(object.tree()),
-                HookReads::Content => Arc::new(object.tree_without_managed_fields()),
-            };
-            Ok(kind_cache.get(&object_key(namespace, name)).map(tree))
-        })
+    fn get(&self, kind: &str, namespace: Option<&str>, name: &str) -> Result<Option<Arc<Value>>, ApiError> {
+        let kind_cache = self.server.cache.kind_cache(known(&self.server.kinds, kind)?);
+        let tree = |object: Arc<Object>| match kind_cache.kind.hook_reads {
+            HookReads::OftenTheSame => kind_cache.trees.of(&object),
+            HookReads::Whole => Arc::new(object.tree()),
+            HookReads::Content => Arc::new(object.tree_without_managed_fields()),
+        };
+        Ok(kind_cache.get(&object_key(namespace, name)).map(tree))
     }
 
-    fn list<'a>(&'a self, kind: &'a str, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
-        Box::pin(async move {
-            let prefix = namespace.map_or_else(String::new, |namespace| format!("{namespace}/"));
-            let snapshot = self.server.cache.snapshot(known(&self.server.kinds, kind)?, &prefix);
-            Ok(snapshot.objects.iter().map(|object| object.tree_without_managed_fields()).collect())
-        })
+    fn list(&self, kind: &str, namespace: Option<&str>) -> Result<Vec<Value>, ApiError> {
+        let prefix = namespace.map_or_else(String::new, |namespace| format!("{namespace}/"));
+        let snapshot = self.server.cache.snapshot(known(&self.server.kinds, kind)?, &prefix);
+        Ok(snapshot.objects.iter().map(|object| object.tree_without_managed_fields()).collect())
     }
 
-    fn matching<'a>(
-        &'a self,
-        kind: &'a str,
-        field: &'a str,
-        test: &'a (dyn Fn(&str) -> bool + Sync),
-    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
-        Box::pin(async move {
-            let kind = known(&self.server.kinds, kind)?;
-            let place = place_of(kind, field)?;
-            let wanted = |object: &Object| object.field(place).is_some_and(test);
-            let (found, _) = self.server.cache.page(kind, "", usize::MAX, Some(&wanted));
-            Ok(found.objects.iter().map(|object| object.tree_without_managed_fields()).collect())
-        })
+    fn matching(&self, kind: &str, field: &str, test: &dyn Fn(&str) -> bool) -> Result<Vec<Value>, ApiError> {
+        let kind = known(&self.server.kinds, kind)?;
+        let place = place_of(kind, field)?;
+        let wanted = |object: &Object| object.field(place).is_some_and(test);
+        let (found, _) = self.server.cache.page(kind, "", usize::MAX, Some(&wanted));
+        Ok(found.objects.iter().map(|object| object.tree_without_managed_fields()).collect())
     }
 
-    fn selected<'a>(
-        &'a self,
-        kind: &'a str,
-        namespace: &'a str,
-        field: &'a str,
-        value: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
-        Box::pin(async move {
-            let kind = known(&self.server.kinds, kind)?;
-            let place = place_of(kind, field)?;
-            let same = |object: &Object| object.field(place) == Some(value);
-            let (found, _) = self.server.cache.page(kind, &format!("{namespace}/"), usize::MAX, Some(&same));
-            Ok(found.objects.iter().map(|object| object.tree_without_managed_fields()).collect())
-        })
+    fn selected(&self, kind: &str, namespace: &str, field: &str, value: &str) -> Result<Vec<Value>, ApiError> {
+        let kind = known(&self.server.kinds, kind)?;
+        let place = place_of(kind, field)?;
+        let same = |object: &Object| object.field(place) == Some(value);
+        let (found, _) = self.server.cache.page(kind, &format!("{namespace}/"), usize::MAX, Some(&same));
+        Ok(found.objects.iter().map(|object| object.tree_without_managed_fields()).collect())
     }
 
-    fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>> {
-        Box::pin(async move {
-            let kind = known(&self.server.kinds, kind)?;
-            let place = place_of(kind, field)?;
-            let same = |object: &Object| object.field(place) == Some(value);
-            let (found, _) = self.server.cache.page(kind, "", usize::MAX, Some(&same));
-            Ok(found.objects.len())
-        })
+    fn count(&self, kind: &str, field: &str, value: &str) -> Result<usize, ApiError> {
+        let kind = known(&self.server.kinds, kind)?;
+        let place = place_of(kind, field)?;
+        let same = |object: &Object| object.field(place) == Some(value);
+        let (found, _) = self.server.cache.page(kind, "", usize::MAX, Some(&same));
+        Ok(found.objects.len())
     }
 
     fn number(&self, kind: &str) -> Result<usize, ApiError> {
@@ -99,14 +74,12 @@ impl Reader for CacheReader<'_> {
         usage.map(|usage| usage.bytes()).ok_or_else(|| ApiError::internal(format!("the kind {kind} has no quota")))
     }
 
-    fn touched<'a>(&'a self, key: &'a ConflictKey) -> BoxFuture<'a, Result<Option<String>, ApiError>> {
-        Box::pin(async move {
-            let (at, found) = self.server.store.get(&key.key(), None).await?;
-            if !self.server.cache.reaches(at.0, SHOWN_WAIT).await {
-                return Err(ApiError::unavailable("the server is behind its store, please try again"));
-            }
-            Ok(found.map(|found| found.modified.0.to_string()))
-        })
+    async fn touched(&self, key: &ConflictKey) -> Result<Option<String>, ApiError> {
+        let (at, found) = self.server.store.get(&key.key(), None).await?;
+        if !self.server.cache.reaches(at.0, SHOWN_WAIT).await {
+            return Err(ApiError::unavailable("the server is behind its store, please try again"));
+        }
+        Ok(found.map(|found| found.modified.0.to_string()))
     }
 }
 

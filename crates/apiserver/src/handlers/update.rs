@@ -112,7 +112,7 @@ pub(crate) async fn change(
         let Some(live) = writer.live(name, fresh).await? else { return Ok(None) };
         match try_change(writer, name, part, &live, &wanted).await {
             Ok(object) => {
-                let warnings = if part == Part::Main { writer.warnings(false, &object).await } else { Vec::new() };
+                let warnings = if part == Part::Main { writer.warnings(false, &object) } else { Vec::new() };
                 return Ok(Some(Written { status: StatusCode::OK, object, warnings }));
             }
             Err(CommitConflict::Failed(error)) if live.is_final(&error) => return Err(error),

@@ -104,15 +104,6 @@ impl Columns {
             (column.cell)(read, now)
         })
     }
-
-    /// Returns the cell of an object under a heading.
-    pub fn cell_of(&self, name: &str, object: &serde_json::Value, now: i64) -> serde_json::Value {
-        let place = self.columns.iter().position(|column| column.name == name).expect("a column");
-        let json = object.to_string();
-        let mut out = Vec::new();
-        self.cells(json.as_bytes(), now).nth(place).expect("a cell for each").write(&mut out);
-        serde_json::from_slice(&out).expect("JSON")
-    }
 }
 
 impl Deref for Columns {

@@ -132,19 +132,11 @@ fn renamed(event: Value, api_version: &str, rename: impl Fn(&str) -> Option<&'st
 pub(super) struct CoreEvents;
 
 impl Hooks for CoreEvents {
-    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
-        micro_times(object, &["/eventTime", "/series/lastObservedTime"]);
-    }
-
-    fn prepare_update(&self, _context: &Context<'_>, _old: &Value, new: &mut Value) {
+    fn prepare(&self, _context: &Context<'_>, _old: Option<&Value>, new: &mut Value) {
         micro_times(new, &["/eventTime", "/series/lastObservedTime"]);
     }
 
-    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        validate(object, "reportingComponent")
-    }
-
-    fn validate_update(&self, _context: &Context<'_>, _old: &Value, new: &Value) -> Vec<Cause> {
+    fn validate(&self, _context: &Context<'_>, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
         validate(new, "reportingComponent")
     }
 }
@@ -153,54 +145,54 @@ impl Hooks for CoreEvents {
 pub(super) struct NewEvents;
 
 impl Hooks for NewEvents {
-    fn prepare_create(&self, context: &Context<'_>, object: &mut Value) {
-        CoreEvents.prepare_create(context, object);
+    fn prepare(&self, context: &Context<'_>, old: Option<&Value>, new: &mut Value) {
+        CoreEvents.prepare(context, old, new);
     }
 
-    fn prepare_update(&self, context: &Context<'_>, old: &Value, new: &mut Value) {
-        CoreEvents.prepare_update(context, old, new);
-    }
-
-    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let event = to_core(object.clone());
+    fn validate(&self, _context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let event = to_core(new.clone());
         let mut causes = validate(&event, "reportingController");
-        causes.extend(series(&event));
-        if is_unset(&event["eventTime"]) {
-            causes.push(Cause::required("eventTime", ""));
-        }
-        let kind = event["type"].as_str().unwrap_or_default();
-        if !matches!(kind, "Normal" | "Warning") {
-            causes.push(Cause::invalid("type", &json!(""), &format!("has invalid value: {kind}")));
-        }
-        let source = &event["source"];
-        for (name, is_unset) in [
-            ("firstTimestamp", is_unset(&event["firstTimestamp"])),
-            ("lastTimestamp", is_unset(&event["lastTimestamp"])),
-            ("count", event["count"].as_i64().unwrap_or_default() == 0),
-            ("source", is_unset(&source["component"]) && is_unset(&source["host"])),
-        ] {
-            if !is_unset {
-                causes.push(Cause::invalid(name, &json!(""), "needs to be unset"));
-            }
+        match old {
+            None => causes.extend(creation_faults(&event)),
+            Some(old) => causes.extend(change_faults(&to_core(old.clone()), &event)),
         }
         causes
     }
+}
 
-    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        let (old, new) = (to_core(old.clone()), to_core(new.clone()));
-        let mut causes = validate(&new, "reportingController");
-        if old["series"] != new["series"] {
-            causes.extend(series(&new));
-        }
-        for name in IMMUTABLE {
-            let (was, is) = (&old[name], &new[name]);
-            if was != is && !(is_unset(was) && is_unset(is)) {
-                let path = if name == "reportingComponent" { "reportingController" } else { name };
-                causes.push(Cause::invalid(path, is, "field is immutable"));
-            }
-        }
-        causes
+fn creation_faults(event: &Value) -> Vec<Cause> {
+    let mut causes = series(event);
+    if is_unset(&event["eventTime"]) {
+        causes.push(Cause::required("eventTime", ""));
     }
+    let kind = event["type"].as_str().unwrap_or_default();
+    if !matches!(kind, "Normal" | "Warning") {
+        causes.push(Cause::invalid("type", &json!(""), &format!("has invalid value: {kind}")));
+    }
+    let source = &event["source"];
+    for (name, is_unset) in [
+        ("firstTimestamp", is_unset(&event["firstTimestamp"])),
+        ("lastTimestamp", is_unset(&event["lastTimestamp"])),
+        ("count", event["count"].as_i64().unwrap_or_default() == 0),
+        ("source", is_unset(&source["component"]) && is_unset(&source["host"])),
+    ] {
+        if !is_unset {
+            causes.push(Cause::invalid(name, &json!(""), "needs to be unset"));
+        }
+    }
+    causes
+}
+
+fn change_faults(old: &Value, new: &Value) -> Vec<Cause> {
+    let mut causes = if old["series"] != new["series"] { series(new) } else { Vec::new() };
+    for name in IMMUTABLE {
+        let (was, is) = (&old[name], &new[name]);
+        if was != is && !(is_unset(was) && is_unset(is)) {
+            let path = if name == "reportingComponent" { "reportingController" } else { name };
+            causes.push(Cause::invalid(path, is, "field is immutable"));
+        }
+    }
+    causes
 }
 
 /// The fields of an event that an update by `events.k8s.io/v1` cannot change.
@@ -406,7 +398,13 @@ mod tests {
         });
         let now = "2026-01-01T00:01:07Z".parse::<Timestamp>().unwrap().as_second();
         let columns = Columns::new(COLUMNS);
-        let cells: Vec<Value> = columns.iter().map(|column| columns.cell_of(column.name, &event, now)).collect();
+        let json = event.to_string();
+        let read = |cell: Cell<'_>| {
+            let mut out = Vec::new();
+            cell.write(&mut out);
+            serde_json::from_slice(&out).expect("JSON")
+        };
+        let cells: Vec<Value> = columns.cells(json.as_bytes(), now).map(read).collect();
         assert_eq!(
             cells,
             ["67s", "Normal", "R", "lease/r", "spec", "c, h", "m", "67s"]

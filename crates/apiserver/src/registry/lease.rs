@@ -21,37 +21,21 @@ const COLUMNS: &[Column] = &[Column::new("Holder", &["spec.holderIdentity"], "Th
 pub(super) struct Leases;
 
 impl Hooks for Leases {
-    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
-        times(object);
+    fn prepare(&self, _context: &Context<'_>, _old: Option<&Value>, new: &mut Value) {
+        event::micro_times(new, &["/spec/acquireTime", "/spec/renewTime"]);
     }
 
-    fn prepare_update(&self, _context: &Context<'_>, _old: &Value, new: &mut Value) {
-        times(new);
+    fn validate(&self, _context: &Context<'_>, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let spec = &new["spec"];
+        let mut causes = Vec::new();
+        if spec["leaseDurationSeconds"].as_i64().is_some_and(|seconds| seconds <= 0) {
+            let value = &spec["leaseDurationSeconds"];
+            causes.push(Cause::invalid("spec.leaseDurationSeconds", value, "must be greater than 0"));
+        }
+        if spec["leaseTransitions"].as_i64().is_some_and(|transitions| transitions < 0) {
+            let value = &spec["leaseTransitions"];
+            causes.push(Cause::invalid("spec.leaseTransitions", value, "must be greater than or equal to 0"));
+        }
+        causes
     }
-
-    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        faults(object)
-    }
-
-    fn validate_update(&self, _context: &Context<'_>, _old: &Value, new: &Value) -> Vec<Cause> {
-        faults(new)
-    }
-}
-
-fn times(object: &mut Value) {
-    event::micro_times(object, &["/spec/acquireTime", "/spec/renewTime"]);
-}
-
-fn faults(object: &Value) -> Vec<Cause> {
-    let spec = &object["spec"];
-    let mut causes = Vec::new();
-    if spec["leaseDurationSeconds"].as_i64().is_some_and(|seconds| seconds <= 0) {
-        let value = &spec["leaseDurationSeconds"];
-        causes.push(Cause::invalid("spec.leaseDurationSeconds", value, "must be greater than 0"));
-    }
-    if spec["leaseTransitions"].as_i64().is_some_and(|transitions| transitions < 0) {
-        let value = &spec["leaseTransitions"];
-        causes.push(Cause::invalid("spec.leaseTransitions", value, "must be greater than or equal to 0"));
-    }
-    causes
 }

@@ -6,9 +6,10 @@
 //! 1. `schema::parse_json`, `schema::prune` (unknown fields), and the verb's own work (patch, merge, server-side apply), then
 //!    `bounds::check` and `schema::sizes`: an object with a list, map, or text above its maximum goes no further;
 //! 2. the stored status takes the place of the `status` that the client sent; see [`Hooks::status_writer`];
-//! 3. [`Hooks::prepare_create`], [`Hooks::prepare_update`] or [`Hooks::prepare_status`], then `apply::track_update`
-//!    (which fills in the defaults of the schema) unless it was a server-side apply, then `schema::apply_defaults`;
-//! 4. `schema::validate`, [`metadata::validate`], and the kind's own `validate_…`: all causes together make one answer;
+//! 3. [`Hooks::prepare`] or [`Hooks::prepare_status`], then `apply::track_update` (which fills in the defaults of the schema)
+//!    unless it was a server-side apply, then `schema::apply_defaults`;
+//! 4. `schema::validate`, [`metadata::validate`], and [`Hooks::validate`] or [`Hooks::validate_status_update`]: all causes
+//!    together make one answer;
 //! 5. [`Hooks::before_commit`], and the commit with all the related writes;
 //! 6. [`Hooks::warnings`].
 
@@ -24,7 +25,7 @@ pub mod metadata;
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -81,42 +82,27 @@ pub enum Operation<'a> {
 
 /// Reads of other objects during a write, in the form that [`crate::kind::HookReads`] of their kind defines. Lists have no field
 /// sets.
+#[async_trait]
 pub trait Reader: Send + Sync {
     /// Returns one stored object, `None` if it does not exist.
-    fn get<'a>(
-        &'a self,
-        kind: &'a str,
-        namespace: Option<&'a str>,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Arc<Value>>, ApiError>>;
+    fn get(&self, kind: &str, namespace: Option<&str>, name: &str) -> Result<Option<Arc<Value>>, ApiError>;
     /// Returns all objects of a kind, of a namespace or of all.
-    fn list<'a>(&'a self, kind: &'a str, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
+    fn list(&self, kind: &str, namespace: Option<&str>) -> Result<Vec<Value>, ApiError>;
     /// Returns the number of objects of a kind, in all namespaces, with `value` in `field`, one of the kind's
     /// `selectable_fields`.
-    fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>>;
+    fn count(&self, kind: &str, field: &str, value: &str) -> Result<usize, ApiError>;
     /// Returns the number of all objects of a kind.
     fn number(&self, kind: &str) -> Result<usize, ApiError>;
     /// Returns the stored bytes of all objects of a kind that has a quota.
     fn bytes(&self, kind: &str) -> Result<u64, ApiError>;
     /// Returns the objects of a kind, in all namespaces, whose `field`, one of the kind's `selectable_fields`, is as `test` wants
     /// it.
-    fn matching<'a>(
-        &'a self,
-        kind: &'a str,
-        field: &'a str,
-        test: &'a (dyn Fn(&str) -> bool + Sync),
-    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
+    fn matching(&self, kind: &str, field: &str, test: &dyn Fn(&str) -> bool) -> Result<Vec<Value>, ApiError>;
     /// Returns the objects of a kind in a namespace with `value` in `field`, one of the kind's `selectable_fields`.
-    fn selected<'a>(
-        &'a self,
-        kind: &'a str,
-        namespace: &'a str,
-        field: &'a str,
-        value: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
+    fn selected(&self, kind: &str, namespace: &str, field: &str, value: &str) -> Result<Vec<Value>, ApiError>;
     /// Returns the last write of the key as a precondition; `None`: it was never touched. Later reads include all changes up to
     /// then that touched it. An error if that takes too long.
-    fn touched<'a>(&'a self, key: &'a ConflictKey) -> BoxFuture<'a, Result<Option<String>, ApiError>>;
+    async fn touched(&self, key: &ConflictKey) -> Result<Option<String>, ApiError>;
 }
 
 /// A change of, or dependency on, another object. It is committed in the same transaction, which fails and is tried again if that
@@ -146,6 +132,9 @@ pub enum SideEffect {
     /// Write the object unconditionally: `expect` does not apply. For conflict keys.
     Touch,
 }
+
+/// The related writes that a hook commits with a write, or the reason that it cannot be done.
+pub type HookResult = Result<Vec<RelatedWrite>, ApiError>;
 
 impl RelatedWrite {
     /// Returns the requirement that `object`, which a hook has read, is unchanged at the commit.
@@ -184,36 +173,30 @@ pub(crate) fn complete(context: &Context<'_>, kind: &'static Kind, object: &mut 
         object["metadata"]["generation"] = 1.into();
     }
     let hooks = context.kinds.hooks(kind);
-    hooks.prepare_create(context, object);
+    hooks.prepare(context, None, object);
     if !is_tracked {
         apply::track_update(kind, None, object, context.manager, None, context.now);
     }
     schema::apply_defaults(&kind.schema, object);
     let mut causes = schema::validate(&kind.schema, object);
     causes.extend(metadata::validate(kind, None, object));
-    causes.extend(hooks.validate_create(context, object));
+    causes.extend(hooks.validate(context, None, object));
     causes
 }
 
 /// The specific behavior of a kind. Each method has a default that does nothing. All objects are whole: `apiVersion`, `kind`,
-/// `metadata`, and so on. Before any `validate_…` is called, defaults are filled in and the object is valid under the schema.
+/// `metadata`, and so on. Before one is validated, defaults are filled in and the object is valid under the schema.
+#[async_trait]
 pub trait Hooks: Send + Sync + 'static {
-    /// Sets the server's fields of a new object.
-    fn prepare_create(&self, _context: &Context<'_>, _object: &mut Value) {}
-
-    /// Restores the server's fields when an object is replaced.
-    fn prepare_update(&self, _context: &Context<'_>, _old: &Value, _new: &mut Value) {}
+    /// Sets the server's fields of a new object (`old` is `None`), or restores them when an object is replaced.
+    fn prepare(&self, _context: &Context<'_>, _old: Option<&Value>, _new: &mut Value) {}
 
     /// Restores the server's fields when a status is replaced.
     fn prepare_status(&self, _context: &Context<'_>, _old: &Value, _new: &mut Value) {}
 
-    /// Returns the faults of a new object beyond its schema.
-    fn validate_create(&self, _context: &Context<'_>, _object: &Value) -> Vec<Cause> {
-        Vec::new()
-    }
-
-    /// Returns the faults of a change by the main resource, beyond the schema; the status is the stored one already.
-    fn validate_update(&self, _context: &Context<'_>, _old: &Value, _new: &Value) -> Vec<Cause> {
+    /// Returns the faults of a new object (`old` is `None`), or of a change by the main resource, beyond the schema. The status
+    /// of a change is the stored one already.
+    fn validate(&self, _context: &Context<'_>, _old: Option<&Value>, _new: &Value) -> Vec<Cause> {
         Vec::new()
     }
 
@@ -229,25 +212,20 @@ pub trait Hooks: Send + Sync + 'static {
     }
 
     /// Returns the related writes that are committed with this one, or the reason that it cannot be done.
-    fn before_commit<'a>(
-        &'a self,
-        _context: &'a Context<'a>,
-        _operation: Operation<'a>,
-        _reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
-        Box::pin(async { Ok(Vec::new()) })
+    async fn before_commit(&self, _: &Context<'_>, _: Operation<'_>, _: &dyn Reader) -> HookResult {
+        Ok(Vec::new())
     }
 
     /// Returns why an identity must not read the object of this name although its role permits it. For rights that depend on other
     /// objects; such a role must not permit lists and watches, for which this is not called.
-    fn denies_get<'a>(
-        &'a self,
-        _identity: &'a Identity,
-        _namespace: Option<&'a str>,
-        _name: &'a str,
-        _reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Option<&'static str>, ApiError>> {
-        Box::pin(async { Ok(None) })
+    fn denies_get(
+        &self,
+        _identity: &Identity,
+        _namespace: Option<&str>,
+        _name: &str,
+        _reader: &dyn Reader,
+    ) -> Result<Option<&'static str>, ApiError> {
+        Ok(None)
     }
 
     /// Returns whether [`Self::warnings`] ever returns one.
@@ -256,13 +234,8 @@ pub trait Hooks: Send + Sync + 'static {
     }
 
     /// Returns the warnings for the client that wrote an object.
-    fn warnings<'a>(
-        &'a self,
-        _is_new: bool,
-        _written: &'a Value,
-        _reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Vec<String>> {
-        Box::pin(async { Vec::new() })
+    fn warnings(&self, _is_new: bool, _written: &Value, _reader: &dyn Reader) -> Vec<String> {
+        Vec::new()
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::{Context, Hooks, Operation, Reader, RelatedWrite};
+use super::{Context, HookResult, Hooks, Operation, Reader};
 use crate::cause::Cause;
 use crate::error::ApiError;
 use crate::kind::columns::{BUILT_IN_AGE, Column};
@@ -36,32 +36,26 @@ const COLUMNS: &[Column] = &[
 
 pub(super) struct Namespaces;
 
+#[async_trait]
 impl Hooks for Namespaces {
-    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
-        name_label(object);
-        object["spec"] = json!({"finalizers": ["kubernetes"]});
-        object["status"] = json!({"phase": "Active"});
-    }
-
-    fn prepare_update(&self, _context: &Context<'_>, old: &Value, new: &mut Value) {
+    fn prepare(&self, _context: &Context<'_>, old: Option<&Value>, new: &mut Value) {
         name_label(new);
+        let Some(old) = old else {
+            new["spec"] = json!({"finalizers": ["kubernetes"]});
+            new["status"] = json!({"phase": "Active"});
+            return;
+        };
         // Only the endpoint `finalize`, which is the server's own here, changes the spec.
         if let Some(spec) = old.get("spec") {
             new["spec"] = spec.clone();
         }
     }
 
-    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        limits::annotation_faults(context.kinds.quotas(), object)
-    }
-
-    fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+    fn validate(&self, context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let faults = |object: &Value| limits::annotation_faults(context.kinds.quotas(), object);
         // Values that were stored before the annotations had a meaning are kept.
-        let known = limits::annotation_faults(context.kinds.quotas(), old);
-        limits::annotation_faults(context.kinds.quotas(), new)
-            .into_iter()
-            .filter(|fault| !known.contains(fault))
-            .collect()
+        let known = old.map(faults).unwrap_or_default();
+        faults(new).into_iter().filter(|fault| !known.contains(fault)).collect()
     }
 
     fn validate_status_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
@@ -85,21 +79,14 @@ impl Hooks for Namespaces {
         }
     }
 
-    fn before_commit<'a>(
-        &'a self,
-        context: &'a Context<'a>,
-        operation: Operation<'a>,
-        _reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
-        Box::pin(async move {
-            if let Operation::Delete { old, .. } = operation
-                && let Some(name) = old["metadata"]["name"].as_str()
-                && context.kinds.namespaces().contains(&name)
-            {
-                return Err(ApiError::forbidden(&NAMESPACE, name, "this namespace may not be deleted"));
-            }
-            Ok(Vec::new())
-        })
+    async fn before_commit(&self, context: &Context<'_>, operation: Operation<'_>, _: &dyn Reader) -> HookResult {
+        if let Operation::Delete { old, .. } = operation
+            && let Some(name) = old["metadata"]["name"].as_str()
+            && context.kinds.namespaces().contains(&name)
+        {
+            return Err(ApiError::forbidden(&NAMESPACE, name, "this namespace may not be deleted"));
+        }
+        Ok(Vec::new())
     }
 }
 

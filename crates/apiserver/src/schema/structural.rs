@@ -175,36 +175,10 @@ fn unbounded_here(schema: &Map<String, Value>) -> Option<(&'static str, u64)> {
     }
 }
 
-/// Adds the paths of the unbounded values of a schema to `found`, for a test.
-pub fn without_bound(schema: &Value, path: &str, found: &mut Vec<String>) {
-    let Value::Object(object) = schema else { return };
-    found.extend(unbounded_here(object).map(|(key, _)| format!("{path}: {key}")));
-    for (name, property) in object.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        without_bound(property, &format!("{path}.{name}"), found);
-    }
-    for key in ["items", "additionalProperties"] {
-        without_bound(&schema[key], &format!("{path}[]"), found);
-    }
-}
-
 /// Adds attributes to the schema of a field.
 fn set(properties: &mut Map<String, Value>, name: &str, attributes: Value) {
     if let (Some(Value::Object(property)), Value::Object(attributes)) = (properties.get_mut(name), attributes) {
         property.extend(attributes);
-    }
-}
-
-/// The paths of fields without a description, for a test: `kubectl explain` would print `<empty>`.
-pub fn without_description(schema: &Value, path: &str, found: &mut Vec<String>) {
-    if schema.get("description").and_then(Value::as_str).is_none_or(str::is_empty) {
-        found.push(path.to_owned());
-    }
-    let inner = schema.get("items").or_else(|| schema.get("additionalProperties")).unwrap_or(schema);
-    if let Some(Value::Object(properties)) = inner.get("properties") {
-        for (name, property) in properties {
-            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            without_description(property, &path, found);
-        }
     }
 }
 

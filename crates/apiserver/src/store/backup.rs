@@ -279,7 +279,7 @@ pub async fn check_whole(store: &dyn Store) -> Result<(), RestoreError> {
 }
 
 async fn commit(store: &dyn Store, writes: Vec<Write>) -> Result<Revision, RestoreError> {
-    match store.commit(Txn { expect: Vec::new(), writes }).await? {
+    match store.commit(Txn { writes, ..Txn::default() }).await? {
         Outcome::Committed(at) | Outcome::Refused { at, .. } => Ok(at),
     }
 }

@@ -167,39 +167,6 @@ impl Encrypted {
         let damage = store.damage();
         Encrypted { cipher: Arc::new(Cipher { keyring, prefixes: prefixes.into_iter().collect(), damage }), store }
     }
-
-    async fn commit_with(&self, mut txn: Txn, is_freeing: bool) -> Result<Outcome> {
-        let mut ours = Vec::new();
-        for write in &mut txn.writes {
-            if !self.cipher.is_ours(write.key()) {
-                continue;
-            }
-            ours.push(write.key().clone());
-            if let Write::Put { key, value, .. } = write {
-                *value = self.cipher.keyring.seal(key, value).ok_or(Error::Unavailable)?;
-            }
-        }
-        let outcome = match is_freeing {
-            true => self.store.commit_freeing(txn).await?,
-            false => self.store.commit(txn).await?,
-        };
-        Ok(match outcome {
-            Outcome::Committed(revision) => {
-                ours.iter().for_each(|key| self.cipher.damage.settle(key));
-                Outcome::Committed(revision)
-            }
-            Outcome::Refused { at, found } => {
-                // Of an unreadable value, only its presence counts here.
-                let found = found.into_iter().map(|item| {
-                    item.map(|item| {
-                        let empty = KeyValue { value: Bytes::new(), ..item.clone() };
-                        self.cipher.open(item).unwrap_or(empty)
-                    })
-                });
-                Outcome::Refused { at, found: found.collect() }
-            }
-        })
-    }
 }
 
 impl Cipher {
@@ -275,12 +242,33 @@ impl Store for Encrypted {
         Ok(page)
     }
 
-    async fn commit(&self, txn: Txn) -> Result<Outcome> {
-        self.commit_with(txn, false).await
-    }
-
-    async fn commit_freeing(&self, txn: Txn) -> Result<Outcome> {
-        self.commit_with(txn, true).await
+    async fn commit(&self, mut txn: Txn) -> Result<Outcome> {
+        let mut ours = Vec::new();
+        for write in &mut txn.writes {
+            if !self.cipher.is_ours(write.key()) {
+                continue;
+            }
+            ours.push(write.key().clone());
+            if let Write::Put { key, value, .. } = write {
+                *value = self.cipher.keyring.seal(key, value).ok_or(Error::Unavailable)?;
+            }
+        }
+        Ok(match self.store.commit(txn).await? {
+            Outcome::Committed(revision) => {
+                ours.iter().for_each(|key| self.cipher.damage.settle(key));
+                Outcome::Committed(revision)
+            }
+            Outcome::Refused { at, found } => {
+                // Of an unreadable value, only its presence counts here.
+                let found = found.into_iter().map(|item| {
+                    item.map(|item| {
+                        let empty = KeyValue { value: Bytes::new(), ..item.clone() };
+                        self.cipher.open(item).unwrap_or(empty)
+                    })
+                });
+                Outcome::Refused { at, found: found.collect() }
+            }
+        })
     }
 
     fn full(&self) -> Option<u64> {
@@ -363,7 +351,8 @@ async fn reencrypt_value(store: &dyn Store, keyring: &Keyring, item: KeyValue, r
         };
         let value = keyring.seal(&key, &value).ok_or(Error::Unavailable)?;
         let expect = vec![(key.clone(), Precondition::At(modified))];
-        match store.commit(Txn { expect, writes: vec![Write::Put { key, value, ttl: None }] }).await? {
+        let writes = vec![Write::Put { key, value, ttl: None }];
+        match store.commit(Txn { expect, writes, ..Txn::default() }).await? {
             Outcome::Committed(_) => result.changed += 1,
             Outcome::Refused { found, .. } => item = found.into_iter().next().flatten(),
         }
@@ -382,7 +371,7 @@ mod tests {
 
     fn put(name: &str, value: &str) -> Txn {
         let value = Bytes::copy_from_slice(value.as_bytes());
-        Txn { expect: Vec::new(), writes: vec![Write::Put { key: key(name), value, ttl: None }] }
+        Txn { writes: vec![Write::Put { key: key(name), value, ttl: None }], ..Txn::default() }
     }
 
     fn ring(keys: &[u8]) -> Arc<Keyring> {
@@ -437,7 +426,7 @@ mod tests {
         let changed: Vec<u8> = raw[0].value.iter().enumerate().map(|(at, octet)| octet ^ u8::from(at == 20)).collect();
         for wrong in [raw[1].value.clone(), cut, changed.into(), Bytes::from_static(b"{}"), Bytes::new()] {
             let write = Write::Put { key: key("/secrets/n/a"), value: wrong, ttl: None };
-            store.commit(Txn { expect: Vec::new(), writes: vec![write] }).await.expect("committed");
+            store.commit(Txn { writes: vec![write], ..Txn::default() }).await.expect("committed");
             assert!(matches!(value(&view, "/secrets/n/a").await, Err(Error::Damaged { .. })));
         }
         // It counts as there, and can be deleted or replaced.

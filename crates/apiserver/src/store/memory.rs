@@ -186,7 +186,7 @@ fn sweep(shared: &Weak<Shared>, bell: &Condvar) {
         let mut state = shared.lock();
         let expired = state.expired(now);
         if !expired.is_empty()
-            && let Applied::Committed(revision, events) = state.apply(Txn { expect: vec![], writes: expired }, now)
+            && let Applied::Committed(revision, events) = state.apply(Txn { writes: expired, ..Txn::default() }, now)
         {
             shared.feed.publish(vec![(Revision(revision), events)]);
         }

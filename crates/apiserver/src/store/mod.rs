@@ -127,6 +127,8 @@ pub struct Txn {
     pub expect: Vec<(Key, Precondition)>,
     /// The writes, in no order.
     pub writes: Vec<Write>,
+    /// Whether it frees space, such as a deletion: then it is also accepted while the disk is full.
+    pub frees: bool,
 }
 
 impl Txn {
@@ -296,11 +298,6 @@ pub trait Store: Send + Sync + 'static {
 
     /// Commits `txn`; when this returns `Committed`, it is durable.
     async fn commit(&self, txn: Txn) -> Result<Outcome>;
-
-    /// Commits a transaction that frees space, such as a deletion: it is also accepted while the disk is full.
-    async fn commit_freeing(&self, txn: Txn) -> Result<Outcome> {
-        self.commit(txn).await
-    }
 
     /// Returns the free space in octets that all writes require, if the disk is full.
     fn full(&self) -> Option<u64> {

@@ -86,7 +86,7 @@ impl Offline {
             self.disk.accept().map_err(|error| fault(error.into()))?;
             let transaction = self.database().begin_write().map_err(|error| fault(error.into()))?;
             let mut opened = WriteTables::open(&transaction).map_err(fault)?;
-            let applied = opened.apply(&Txn { expect: Vec::new(), writes }, revision, SystemTime::now());
+            let applied = opened.apply(&Txn { writes, ..Txn::default() }, revision, SystemTime::now());
             if matches!(applied.map_err(fault)?, Applied::Changed(_)) {
                 opened.set_newest(revision).map_err(fault)?;
                 drop(opened);

@@ -127,7 +127,7 @@ fn without_room_the_store_does_not_grow_and_all_can_be_read() {
         drop(store);
         let store = open(&directory, full());
         for writes in [vec![put("/a", "22")], vec![put("/b", "1")], vec![put("/b", "1"), delete("/a")]] {
-            let refused = store.commit(Txn { expect: vec![], writes }).await;
+            let refused = store.commit(Txn { writes, ..Txn::default() }).await;
             assert!(matches!(refused, Err(Error::Full { needed: u64::MAX })), "{refused:?}");
         }
         assert_eq!(store.full(), Some(u64::MAX));
@@ -159,8 +159,9 @@ fn without_room_deletions_expiry_and_compaction_go_on() {
         // What does not grow, what only deletes, and what is part of a deletion even where it grows.
         commit(&store, vec![put("/b", "33")]).await;
         commit(&store, vec![delete("/a")]).await;
-        let marking = Txn { expect: vec![], writes: vec![put("/held", "held, to be deleted"), put("/mark", "x")] };
-        assert!(matches!(store.commit_freeing(marking).await.unwrap(), Outcome::Committed(_)));
+        let writes = vec![put("/held", "held, to be deleted"), put("/mark", "x")];
+        let marking = Txn { writes, frees: true, ..Txn::default() };
+        assert!(matches!(store.commit(marking).await.unwrap(), Outcome::Committed(_)));
         LATER.store(true, Ordering::Relaxed);
         let expired = async {
             while value(&store, "/brief", None).await.is_some() {
@@ -196,12 +197,12 @@ fn after_a_failed_sync_the_store_ends_and_the_next_one_reads_the_disk() {
         let store: Arc<dyn Store> = Arc::new(store);
         let acknowledged = commit(&store, vec![put("/a", "1")]).await;
         FAILS.store(true, Ordering::Relaxed);
-        let failed = store.commit(Txn { expect: vec![], writes: vec![put("/a", "2")] }).await;
+        let failed = store.commit(Txn { writes: vec![put("/a", "2")], ..Txn::default() }).await;
         assert!(matches!(failed, Err(Error::OutcomeUnknown)), "{failed:?}");
         let why = tokio::time::timeout(Duration::from_secs(60), ended).await.expect("it ends");
         let named = directory.join("store.redb").display().to_string();
         assert!(why.starts_with(&named) && why.contains("failed to sync to disk"), "{why}");
-        let refused = store.commit(Txn { expect: vec![], writes: vec![put("/b", "1")] }).await;
+        let refused = store.commit(Txn { writes: vec![put("/b", "1")], ..Txn::default() }).await;
         assert!(matches!(refused, Err(Error::Unavailable | Error::OutcomeUnknown)), "{refused:?}");
         drop(store);
         let store = open(&directory, Options::default());
@@ -224,7 +225,7 @@ fn a_panic_of_the_writer_ends_the_store() {
         let store: Arc<dyn Store> = Arc::new(store);
         commit(&store, vec![put("/a", "1")]).await;
         PANICS.store(true, Ordering::Relaxed);
-        let failed = store.commit(Txn { expect: vec![], writes: vec![put("/a", "2")] }).await;
+        let failed = store.commit(Txn { writes: vec![put("/a", "2")], ..Txn::default() }).await;
         assert!(matches!(failed, Err(Error::OutcomeUnknown)), "{failed:?}");
         let why = tokio::time::timeout(Duration::from_secs(60), ended).await.expect("it ends");
         assert_eq!(why, "the thread store-writer panicked: a fault of its own");

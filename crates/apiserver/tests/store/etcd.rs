@@ -24,7 +24,7 @@ pub async fn connect(cluster: &Cluster) -> Arc<dyn Store> {
 
 fn put(key: &str, value: Vec<u8>) -> Txn {
     let write = Write::Put { key: super::key(key), value: value.into(), ttl: None };
-    Txn { expect: Vec::new(), writes: vec![write] }
+    Txn { writes: vec![write], ..Txn::default() }
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -44,11 +44,11 @@ fn a_full_cluster_says_so_and_takes_deletions() {
             }
         }
         assert!(matches!(refused, Some(Error::NoSpace)), "{refused:?}");
-        let delete = Txn { expect: Vec::new(), writes: vec![Write::Delete { key: super::key("/n/0") }] };
+        let delete = Txn { writes: vec![Write::Delete { key: super::key("/n/0") }], ..Txn::default() };
         assert!(matches!(store.commit(delete).await, Ok(Outcome::Committed(_))));
         assert_eq!(store.get(&super::key("/n/0"), None).await.unwrap().1, None);
         let brief = Write::Put { key: super::key("/e"), value: Bytes::new(), ttl: Some(Duration::from_secs(60)) };
-        let refused = store.commit(Txn { expect: Vec::new(), writes: vec![brief] }).await;
+        let refused = store.commit(Txn { writes: vec![brief], ..Txn::default() }).await;
         assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
     });
 }

@@ -72,7 +72,7 @@ fn delete(name: &str) -> Write {
 }
 
 fn txn(expect: &[(&str, Precondition)], writes: Vec<Write>) -> Txn {
-    Txn { expect: expect.iter().map(|(name, expect)| (key(name), *expect)).collect(), writes }
+    Txn { expect: expect.iter().map(|(name, expect)| (key(name), *expect)).collect(), writes, ..Txn::default() }
 }
 
 /// Commits without conditions.

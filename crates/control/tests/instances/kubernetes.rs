@@ -48,10 +48,10 @@ static BUDGET: LazyLock<Kind> = LazyLock::new(|| Kind::built_in::<PodDisruptionB
 struct PortNames;
 
 impl Hooks for PortNames {
-    fn validate_update(&self, _context: &Context<'_>, _old: &Value, new: &Value) -> Vec<Cause> {
+    fn validate(&self, _context: &Context<'_>, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         let ports = new["spec"]["ports"].as_array().cloned().unwrap_or_default();
         let mut seen = BTreeSet::new();
-        let again = ports.iter().filter(|port| !seen.insert(port["name"].to_string()));
+        let again = ports.iter().filter(|port| old.is_some() && !seen.insert(port["name"].to_string()));
         again.map(|port| Cause::duplicate("spec.ports.name", &port["name"])).collect()
     }
 }

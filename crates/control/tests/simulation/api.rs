@@ -64,7 +64,7 @@ impl Witness {
     /// Writes without a request, bypassing the rules of the server.
     fn put(&self, write: Write) {
         let writes = vec![write];
-        let commit = self.memory.commit(Txn { expect: Vec::new(), writes: writes.clone() });
+        let commit = self.memory.commit(Txn { writes: writes.clone(), ..Txn::default() });
         let outcome = commit.now_or_never().expect("memory does not wait").expect("nothing was expected");
         let Outcome::Committed(revision) = outcome else { unreachable!("nothing was expected") };
         self.log.lock().push(writes.clone());
@@ -79,7 +79,7 @@ impl Witness {
         self.over.cancel();
         let earlier = Witness::new(self.truth.clone());
         for writes in &log {
-            earlier.memory.commit(Txn { expect: Vec::new(), writes: writes.clone() }).await.expect("it was committed");
+            earlier.memory.commit(Txn { writes: writes.clone(), ..Txn::default() }).await.expect("it was committed");
         }
         *earlier.log.lock() = log;
         let all = earlier.memory.list(&Key("/".into()), None, None, None).await.expect("listed");
@@ -88,7 +88,7 @@ impl Witness {
             // First its revisions, as a restore does: an advanced Zone must not have a revision that it had before.
             for revision in 0..2 * commits {
                 let mark = Write::Put { key: Key("/restored".into()), value: revision.to_string().into(), ttl: None };
-                earlier.commit(Txn { expect: Vec::new(), writes: vec![mark] }).await.expect("committed");
+                earlier.commit(Txn { writes: vec![mark], ..Txn::default() }).await.expect("committed");
             }
             let zones =
                 earlier.memory.list(&Key(zone::ZONE.key_prefix.into()), None, None, None).await.expect("listed");
@@ -98,7 +98,7 @@ impl Witness {
                 Some(Write::Put { key: item.key, value: object::encode(&zone).into(), ttl: None })
             });
             let writes = moved.collect();
-            earlier.commit(Txn { expect: Vec::new(), writes }).await.expect("committed");
+            earlier.commit(Txn { writes, ..Txn::default() }).await.expect("committed");
             let newest = earlier.memory.revision().await.expect("it is there");
             earlier.memory.compact(newest).await.expect("it is the newest");
         }

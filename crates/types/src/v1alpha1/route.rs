@@ -240,7 +240,7 @@ pub struct Tls {
 
 /// The place where TLS ends.
 #[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Termination {
     Edge,

@@ -3,8 +3,7 @@
 use super::*;
 use crate::access::GROUP_ADMINS;
 use crate::identity::Identity;
-use crate::kinds::fixture::{Objects, context};
-use signpost_apiserver::kind::columns::Columns;
+use crate::kinds::fixture::{self, Objects, context};
 use signpost_types::names::LabelRules;
 
 fn hooks() -> Routes {
@@ -24,7 +23,7 @@ fn scheduled(spec: Value) -> Value {
 
 #[test]
 fn one_that_must_not_have_its_host_does_not_look_healthy() {
-    let cell = |object: &Value, name: &str| Columns::new(COLUMNS).cell_of(name, object, 0);
+    let cell = |object: &Value, name: &str| fixture::cell(&ROUTE, name, object);
     let mut route = scheduled(json!({"host": "www.shop.test"}));
     for (admitted, live, reason) in
         [(("True", "Admitted"), "True", "Bound"), (("False", "OwnershipNotVerified"), "False", "OwnershipNotVerified")]
@@ -160,7 +159,7 @@ async fn a_move_is_asked_for_by_who_may_and_to_what_there_is() {
     }
     for (to, left) in [("s1", None), ("s2", Some("s2"))] {
         let mut new = asked(to);
-        hooks().prepare_update(&context(), &scheduled(json!({})), &mut new);
+        hooks().prepare(&context(), Some(&scheduled(json!({}))), &mut new);
         assert_eq!(move_to(&new), left);
         assert_eq!(new["metadata"]["annotations"]["other"], "x");
     }
@@ -246,16 +245,13 @@ async fn a_host_is_adopted_by_who_may() {
                 (found, _) => panic!("{what}, {}: {:?}", identity.user, found.map(drop).map_err(|error| error.message)),
             }
         }
-        let causes = match &old {
-            Some(old) => hooks().validate_update(&context(), old, &new),
-            None => hooks().validate_create(&context(), &new),
-        };
+        let causes = hooks().validate(&context(), old.as_ref(), &new);
         let is_moved = what == "on, after it is scheduled";
         assert!(causes.is_empty() || is_moved, "{what}: {causes:?}");
     }
     // A host in a zone of the platform is only for adopted Routes.
-    assert!(!hooks().validate_create(&context(), &plain(at)).is_empty());
-    assert!(!hooks().validate_update(&context(), &adopted(at, "s1"), &plain(at)).is_empty());
+    assert!(!hooks().validate(&context(), None, &plain(at)).is_empty());
+    assert!(!hooks().validate(&context(), Some(&adopted(at, "s1")), &plain(at)).is_empty());
 }
 
 /// The platform's leader writes the objects of sources, and no others; users with further rights are not confined.
@@ -289,10 +285,7 @@ async fn the_leader_writes_only_what_sources_derive() {
             (Some(&plain), &derived, false),
             (Some(&derived), &plain, false),
         ] {
-            let causes = match old {
-                None => hooks().validate_create(&context, new),
-                Some(old) => hooks().validate_update(&context, old, new),
-            };
+            let causes = hooks().validate(&context, old, new);
             let is_refused = causes.iter().any(|cause| cause.field.starts_with("metadata.labels"));
             assert_eq!(is_refused, is_confined && !good, "{} {new} {causes:?}", identity.user);
         }
@@ -308,7 +301,7 @@ async fn the_leader_writes_only_what_sources_derive() {
 #[test]
 fn the_source_is_a_column() {
     let mut object = route(json!({}));
-    let cell = |object: &Value| Columns::new(COLUMNS).cell_of("Source", object, 0);
+    let cell = |object: &Value| fixture::cell(&ROUTE, "Source", object);
     assert_eq!(cell(&object), Value::Null);
     object["metadata"]["annotations"] = json!({"a": "b", SOURCE_OBJECT_ANNOTATION: "HTTPRoute shop/web"});
     assert_eq!(cell(&object), json!("HTTPRoute shop/web"));

@@ -1,6 +1,6 @@
 //! Tests of Routers: rejected objects, defaults, and conditions that prevent deletion.
 
-use signpost_apiserver::registry::{SideEffect, conflict_key};
+use signpost_apiserver::registry::{RelatedWrite, SideEffect, conflict_key};
 
 use super::*;
 use crate::kinds::fixture::{Objects, context};
@@ -21,10 +21,10 @@ fn reported(writes: &[RelatedWrite]) -> Vec<(&str, Option<&str>, &SideEffect)> {
 #[test]
 fn the_zone_defaults_to_the_name_below_the_domain() {
     let mut object = router("shard1", json!({}));
-    hooks().prepare_create(&context(), &mut object);
+    hooks().prepare(&context(), None, &mut object);
     assert_eq!(object["spec"]["dns"], "shard1.v3.example");
     let mut replaced = router("shard1", json!({"ttl": 5}));
-    hooks().prepare_update(&context(), &object, &mut replaced);
+    hooks().prepare(&context(), Some(&object), &mut replaced);
     assert_eq!(replaced["spec"]["dns"], "shard1.v3.example");
 }
 
@@ -36,7 +36,7 @@ fn the_name_of_a_name_server_is_no_shard() {
         ..PlatformConfig::new("v3.example")
     }));
     for (dns, good) in [("ns1.v3.example", false), ("ns2.v3.example", true), ("xn--zz99.v3.example", false)] {
-        let found = hooks.validate_create(&context(), &router("r", json!({"dns": dns})));
+        let found = hooks.validate(&context(), None, &router("r", json!({"dns": dns})));
         assert_eq!(found.is_empty(), good, "{dns}");
         assert!(found.iter().all(|cause| cause.field == "spec.dns"));
     }
@@ -72,7 +72,7 @@ fn a_lowered_ttl_is_remembered_as_long_as_caches_may_hold_it() {
     ] {
         let mut new = router("shard1", json!({"ttl": ttl}));
         new["status"] = stored["status"].clone();
-        hooks().prepare_update(&context(), &stored, &mut new);
+        hooks().prepare(&context(), Some(&stored), &mut new);
         assert_eq!(new["status"]["ttlHorizon"].as_str(), horizon, "{ttl}");
         stored = new;
     }
@@ -251,8 +251,8 @@ async fn new_records_are_not_in_the_zones_of_inner_shards() {
     }
 }
 
-#[tokio::test]
-async fn hosts_that_a_new_zone_takes_are_reported() {
+#[test]
+fn hosts_that_a_new_zone_takes_are_reported() {
     let claim = |kind: &str, value: &str, released: Value| {
         json!({"kind": "NameClaim", "metadata": {"name": value}, "spec": {"type": kind, "value": value,
             "releasedAt": released}})
@@ -272,14 +272,14 @@ async fn hosts_that_a_new_zone_takes_are_reported() {
         ("s1.v3.example", None),
     ] {
         let router = json!({"spec": {"dns": dns}});
-        let found = taken_hosts(&router, "v3.example", &objects).await.unwrap();
+        let found = taken_hosts(&router, "v3.example", &objects).unwrap();
         assert_eq!(found.is_some(), reported.is_some(), "{dns} {found:?}");
         assert!(found.is_none_or(|found| found.contains(reported.unwrap_or_default())), "{dns}");
     }
 }
 
-#[tokio::test]
-async fn records_at_the_names_of_routes_are_warned_of() {
+#[test]
+fn records_at_the_names_of_routes_are_warned_of() {
     let claim = |label: &str, route: &str| {
         json!({"kind": "NameClaim", "metadata": {"name": label},
             "spec": {"type": "label", "value": label, "holder": {"namespace": "shop", "name": route, "uid": "u"}}})
@@ -298,12 +298,12 @@ async fn records_at_the_names_of_routes_are_warned_of() {
     let router = json!({"metadata": {"name": "s1"}});
     let taken =
         |labels: &[&str]| labels.iter().map(|label| ((*label).to_owned(), "is an alias of x".to_owned())).collect();
-    let warned = async |labels: &[&str]| {
+    let warned = |labels: &[&str]| {
         let taken: Vec<(String, String)> = taken(labels);
-        taken_names(&router, &taken, &objects).await.unwrap()
+        taken_names(&router, &taken, &objects).unwrap()
     };
-    assert_eq!(warned(&["shop-far", "shop-gone", "other"]).await, None);
-    let reported = warned(&["shop-far", "shop-web"]).await.expect("a route is on it");
+    assert_eq!(warned(&["shop-far", "shop-gone", "other"]), None);
+    let reported = warned(&["shop-far", "shop-web"]).expect("a route is on it");
     assert!(
         reported.ends_with("get the reason NameTaken: shop-web, the name of Route shop/web, is an alias of x"),
         "{reported}"

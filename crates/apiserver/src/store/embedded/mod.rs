@@ -358,12 +358,7 @@ impl Store for Embedded {
 
     async fn commit(&self, txn: Txn) -> Result<Outcome> {
         txn.check()?;
-        self.ask(|answer| writer::Task::Commit { txn, frees: false, answer }).await
-    }
-
-    async fn commit_freeing(&self, txn: Txn) -> Result<Outcome> {
-        txn.check()?;
-        self.ask(|answer| writer::Task::Commit { txn, frees: true, answer }).await
+        self.ask(|answer| writer::Task::Commit { txn, answer }).await
     }
 
     fn full(&self) -> Option<u64> {

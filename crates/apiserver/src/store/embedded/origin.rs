@@ -78,7 +78,7 @@ pub(super) fn check_tables(data_dir: &Path, database: &Database) -> Result<(), O
 
 /// Writes a value again, without a change, while writes are staged. A write reads pages that no verification reads, such as the list
 /// of free ones, and panics if they are damaged.
-pub(super) fn try_write(database: &Database) -> Result<(), PrepareFault> {
+pub(super) fn try_write(database: &Database) -> Result<(), prepare::PrepareError> {
     let (_, opening) = identity(database)?;
     let transaction = database.begin_write().map_err(redb::Error::from)?;
     let mut tables = WriteTables::open(&transaction)?;
@@ -97,7 +97,7 @@ pub(super) fn settle(
     newest: Revision,
     change: fn(&KeyValue) -> Option<Bytes>,
     room: bool,
-) -> Result<Revision, PrepareFault> {
+) -> Result<Revision, prepare::PrepareError> {
     let (store, opening) = identity(database)?;
     let seen = read(data_dir);
     let why = match &seen {
@@ -143,9 +143,6 @@ pub(super) fn settle(
     }
     Ok(first)
 }
-
-/// The error of [`settle`].
-pub(super) type PrepareFault = prepare::PrepareError;
 
 /// Makes a store resume at `first`, without history.
 fn move_on(
@@ -263,9 +260,9 @@ pub(super) fn unfinished(data_dir: &Path) -> PathBuf {
 }
 
 /// Returns the error for the caller about a fault of the file.
-pub(super) fn reported(path: &Path, error: PrepareFault) -> OpenError {
+pub(super) fn reported(path: &Path, error: prepare::PrepareError) -> OpenError {
     match error {
-        PrepareFault::Redb(error) => match unavailable(error) {
+        prepare::PrepareError::Redb(error) => match unavailable(error) {
             Error::Corrupt(reason) => OpenError::Corrupt { path: path.into(), reason },
             error => OpenError::Io { path: path.into(), source: io::Error::other(error) },
         },

@@ -67,12 +67,7 @@ const FULL_TOLD_AGAIN: Duration = Duration::from_secs(600);
 
 /// The tasks of the writer.
 pub(super) enum Task {
-    Commit {
-        txn: Txn,
-        /// Whether the transaction may run while the disk is full.
-        frees: bool,
-        answer: oneshot::Sender<Result<Outcome>>,
-    },
+    Commit { txn: Txn, answer: oneshot::Sender<Result<Outcome>> },
     Compact(Revision, oneshot::Sender<Result<()>>),
 }
 
@@ -118,9 +113,6 @@ struct Room {
     /// The number of unused octets within the file, if it is known; counted while the disk is full.
     unused: u64,
 }
-
-/// A transaction of a group, and whether it may run while the disk is full.
-type QueuedTxn = (Txn, bool);
 
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, options: Options, newest: Revision, reserve: Reserve) -> Self {
@@ -249,8 +241,8 @@ impl Writer {
         for Job { task, _permit } in group {
             permits.push(_permit);
             match task {
-                Task::Commit { txn, frees, answer } => {
-                    txns.push((txn, frees));
+                Task::Commit { txn, answer } => {
+                    txns.push(txn);
                     answers.push(answer);
                 }
                 Task::Compact(upto, answer) if upto.0 > self.newest => {
@@ -394,7 +386,7 @@ impl Writer {
         tracing::warn!(%path, newest, "store reopened: it accepts writes again");
     }
 
-    fn commit(&mut self, txns: &[QueuedTxn]) -> std::result::Result<Vec<Result<Outcome>>, Fault> {
+    fn commit(&mut self, txns: &[Txn]) -> std::result::Result<Vec<Result<Outcome>>, Fault> {
         let now = (self.options.now)();
         let sweep = self.deadline.is_some_and(|deadline| deadline <= now);
         let forget = self.compactions.iter().map(|(upto, _)| upto.0).max().unwrap_or(0).max(self.forget);
@@ -492,11 +484,11 @@ impl Group {
     fn apply(
         &mut self,
         tables: &mut WriteTables<'_>,
-        txns: &[QueuedTxn],
+        txns: &[Txn],
         now: SystemTime,
     ) -> std::result::Result<Vec<Result<Outcome>>, redb::Error> {
-        let apply = |(txn, frees): &QueuedTxn| match self.full {
-            Some(needed) if !frees && tables.grows(txn)? => Ok(Err(Error::Full { needed })),
+        let apply = |txn: &Txn| match self.full {
+            Some(needed) if !txn.frees && tables.grows(txn)? => Ok(Err(Error::Full { needed })),
             _ => self.apply_one(tables, txn, now),
         };
         txns.iter().map(apply).collect()
@@ -508,7 +500,7 @@ impl Group {
         writes: Vec<Write>,
         now: SystemTime,
     ) -> std::result::Result<(), redb::Error> {
-        self.apply_one(tables, &Txn { expect: Vec::new(), writes }, now).map(drop)
+        self.apply_one(tables, &Txn { writes, ..Txn::default() }, now).map(drop)
     }
 
     fn apply_one(
