@@ -460,7 +460,7 @@ impl<'a> Build<'a> {
             instance: &instance,
             listened: &self.listened,
             host_key: room::when_there_is_room(&self.starting, host_key).await?,
-            authority: settings.certificate_authority()?,
+            authority: settings.certificate_authority().map_err(Error::Configuration)?,
             base,
             served,
             runtime_settings: &self.runtime_settings,

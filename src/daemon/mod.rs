@@ -63,7 +63,6 @@ use self::tasks::Tasks;
 use crate::admin::Admin;
 use crate::admin::health::Health;
 use crate::admin::liveness::Liveness;
-use crate::config::parts::AccountKeyError;
 use crate::config::{self, ConfigSources, Settings};
 use signpost_apiserver::store::embedded::OpenError;
 use signpost_control::name_server::domain::{DomainMismatch, Domains};
@@ -94,8 +93,8 @@ pub enum Error {
     Listen(#[from] sockets::ListenError),
     #[error("cannot listen: {0}")]
     ListenDns(#[from] transport::BindError),
-    #[error(transparent)]
-    Inherited(#[from] inherited::InheritedError),
+    #[error("{0}")]
+    Configuration(String),
     #[error(transparent)]
     DataDir(#[from] data_dir::DataDirError),
     #[error(transparent)]
@@ -105,8 +104,6 @@ pub enum Error {
     Etcd(String),
     #[error("{0}")]
     EncryptionKey(String),
-    #[error(transparent)]
-    Acme(#[from] AccountKeyError),
     #[error("certificates: {0}")]
     Tls(#[from] tls::Error),
     #[error("cannot open the audit log {}: {source} (--audit-log, or --audit-policy off)", path.display())]
@@ -124,10 +121,6 @@ pub enum Error {
     #[error("{0} (--zones)")]
     ZoneFiles(#[from] static_zones::FolderError),
     #[error(transparent)]
-    Transfers(#[from] secondaries::TransferError),
-    #[error(transparent)]
-    Catalog(#[from] secondaries::CatalogError),
-    #[error(transparent)]
     QueryLog(#[from] query_log::OpenError),
     #[error("no manifest was applied:\n{}", lines(.0))]
     Manifests(Vec<manifests::ManifestError>),
@@ -142,13 +135,10 @@ impl Error {
     pub fn is_configuration(&self) -> bool {
         matches!(
             self,
-            Error::Inherited(_)
+            Error::Configuration(_)
                 | Error::Platform(_)
                 | Error::DomainMismatch(_)
                 | Error::ZoneFiles(_)
-                | Error::Transfers(_)
-                | Error::Catalog(_)
-                | Error::Acme(_)
                 | Error::Manifests(_)
         )
     }
