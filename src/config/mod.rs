@@ -3,8 +3,10 @@
 //! [`settings`] is the table of all settings. [`rule`] has the parsers of values, [`layers`] reads the places where values
 //! can be, [`reader`] makes [`Settings`] of them. [`load`] reports all errors at once, each with its location.
 
+mod issuer;
 pub mod key;
 pub mod layers;
+mod pairs;
 pub mod parts;
 pub mod reader;
 pub mod reference;
