@@ -280,9 +280,9 @@ impl<'a> Build<'a> {
             api_places,
             admin_places,
             informers: Vec::new(),
-            control: Tasks::new(),
-            serving: Tasks::new(),
-            edge: Tasks::new(),
+            control: Tasks::default(),
+            serving: Tasks::default(),
+            edge: Tasks::default(),
         }
     }
 

@@ -307,7 +307,7 @@ struct AgentMetrics {
 
 /// `/livez`, `/readyz` and `/metrics`.
 fn endpoints(agent: AgentMetrics) -> Endpoints {
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::new(Metrics::default());
     let counted = agent.clone();
     metrics.write_with(move |page| counted.write(page));
     let ready = move || async move {
