@@ -175,7 +175,7 @@ pub fn run(places: ConfigSources, mut settings: Settings) -> Result<(), Error> {
             built = build::process(&settings, example, given, admin, health.handle().clone()) => built?,
             () = signals.end() => return Ok(()),
         };
-        process.announce(&settings, &places);
+        banner::print(&process, &settings, places.is_demo);
         supervisor::ready(&roles(&settings));
         let outcome = process.serve(&mut signals, places, &mut settings, log).await;
         supervisor::stopping("stopping", settings.lame_duck + STOP_LONGEST);
@@ -234,20 +234,6 @@ struct Process {
 }
 
 impl Process {
-    /// Prints the listeners and the next steps for the operator.
-    fn announce(&self, settings: &Settings, places: &ConfigSources) {
-        banner::print(&banner::Banner {
-            settings,
-            is_demo: places.is_demo,
-            dns: self.dns.as_ref().map(Dns::addresses).unwrap_or_default(),
-            encrypted: self.dns.as_ref().map(Dns::encrypted).unwrap_or_default(),
-            api: self.api.as_ref(),
-            admin: &self.admin_addresses,
-            admin_scheme: if self.certificates.admin.is_some() { "https" } else { "http" },
-            applied: self.applied.as_ref(),
-        });
-    }
-
     /// Runs until a request to stop, or until a critical part fails.
     async fn serve(
         &mut self,
