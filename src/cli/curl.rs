@@ -16,7 +16,7 @@ use reqwest::{Client, Method, Url};
 use serde::Serialize;
 use tower::util::MapFutureLayer;
 
-use super::access::{self, API_TIMEOUT, Access, ApiLocation, cause};
+use super::access::{self, API_TIMEOUT, Access, ApiLocation, ObjectName, cause};
 use super::backends::Backends;
 use super::output::{self, Format};
 use super::style::{Painter, Style};
@@ -148,8 +148,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 #[derive(Debug, PartialEq)]
 enum Target {
     Name(Name),
-    /// A Route, with its namespace if that is given.
-    Route(Option<String>, String),
+    Route(ObjectName),
 }
 
 /// Returns the name server and the target.
@@ -169,11 +168,11 @@ fn arguments<'a>(
             let name = word.parse().map_err(|error| format!("{word} is not a domain name: {error}"))?;
             target = Some(Target::Name(name));
         } else {
-            let (own, name) = access::object_name(word).map_err(|error| format!("{word}: {error}"))?;
-            if own.is_some() && namespace.is_some() {
+            let route = access::object_name(word).map_err(|error| format!("{word}: {error}"))?;
+            if route.0.is_some() && namespace.is_some() {
                 return Err(format!("{word}: name the namespace once, as NAMESPACE/NAME or with --namespace"));
             }
-            target = Some(Target::Route(own, name));
+            target = Some(Target::Route(route));
         }
     }
     Ok((server, target.ok_or("NAME is missing: signpost curl [@SERVER] NAME")?))
@@ -199,7 +198,7 @@ struct RouterPorts {
 
 impl Found {
     async fn of(target: &Target, place: &ApiLocation) -> Result<Found, String> {
-        let (namespace, name) = match target {
+        let route = match target {
             Target::Name(name) => {
                 let mut found = Found { name: name.clone(), host: text_of(name), access: None, routes: Vec::new() };
                 if place.is_there() {
@@ -207,10 +206,10 @@ impl Found {
                 }
                 return Ok(found);
             }
-            Target::Route(namespace, name) => (namespace, name),
+            Target::Route(route) => route,
         };
         let access = place.connect().await?;
-        let key = ObjectKey::namespaced(namespace.as_ref().unwrap_or(&access.namespace), name);
+        let key = access.key(route);
         let route = get_route(&access, &key).await?.ok_or_else(|| format!("NotFound: there is no Route {key}"))?;
         let status = route.status.clone().unwrap_or_default();
         let system = status.names.into_iter().find(|name| name.kind == NameKind::System).map(|name| name.name);
@@ -568,7 +567,8 @@ mod tests {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
             arguments(words.iter(), namespace).ok()
         };
-        let route = |namespace: Option<&str>, name: &str| Target::Route(namespace.map(str::to_owned), name.to_owned());
+        let route =
+            |namespace: Option<&str>, name: &str| Target::Route((namespace.map(str::to_owned), name.to_owned()));
         let name = |text: &str| Target::Name(text.parse().expect("a name"));
         for (line, namespace, expected) in [
             ("web", None, Some((None, route(None, "web")))),

@@ -108,7 +108,7 @@ pub(super) fn run_move(matches: &ArgMatches) -> Outcome {
     let to = matches.get_one::<String>("to").expect("clap demands it");
     let wait = Duration::from_secs(*matches.get_one::<u64>("wait").expect("it has a default"));
     run(matches, async |call| {
-        let key = route.key(&call.platform.access);
+        let key = call.platform.access.key(&route);
         move_route(call, &key, to, wait).await
     })
 }
