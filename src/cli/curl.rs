@@ -390,19 +390,20 @@ impl Request {
             while response.chunk().await.map_err(|error| cause(&error))?.is_some() {}
             Ok((status, first_byte, backend))
         };
-        let mut answer = Answer::new(address);
-        match exchange.await {
-            Ok((status, first_byte, backend)) => {
-                answer.status = Some(status);
-                answer.first_byte_milliseconds = Some(milliseconds(first_byte));
-                answer.total_milliseconds = Some(milliseconds(started.elapsed()));
-                answer.backend = backend;
-            }
-            Err(error) => answer.error = Some(error),
+        let (response, error) = match exchange.await {
+            Ok(response) => (Some(response), None),
+            Err(error) => (None, Some(error)),
+        };
+        Answer {
+            address,
+            status: response.as_ref().map(|(status, ..)| *status),
+            connect_milliseconds: connected.get().map(|at: &Instant| milliseconds(at.duration_since(started))),
+            first_byte_milliseconds: response.as_ref().map(|(_, first_byte, _)| milliseconds(*first_byte)),
+            total_milliseconds: response.as_ref().map(|_| milliseconds(started.elapsed())),
+            backend: response.and_then(|(.., backend)| backend),
+            proxy: None,
+            error,
         }
-        let connected = connected.get().map(|at: &Instant| at.duration_since(started));
-        answer.connect_milliseconds = connected.map(milliseconds);
-        answer
     }
 
     /// Returns whether the proxy of a Router serves a Route with this host and the path at the address.
@@ -485,21 +486,6 @@ struct Backend {
     /// Absent if the API does not know the identifier.
     service: Option<String>,
     address: Option<SocketAddr>,
-}
-
-impl Answer {
-    fn new(address: SocketAddr) -> Answer {
-        Answer {
-            address,
-            status: None,
-            connect_milliseconds: None,
-            first_byte_milliseconds: None,
-            total_milliseconds: None,
-            backend: None,
-            proxy: None,
-            error: None,
-        }
-    }
 }
 
 impl Report {
@@ -593,16 +579,28 @@ mod tests {
         let [one, two] = ["192.0.2.1:80", "192.0.2.2:80"].map(|text| text.parse::<SocketAddr>().expect("an address"));
         let backend =
             Backend { id: "0123456789abcdef".to_owned(), service: Some("web".to_owned()), address: Some(one) };
+        let empty = || Answer {
+            address: two,
+            status: None,
+            connect_milliseconds: None,
+            first_byte_milliseconds: None,
+            total_milliseconds: None,
+            backend: None,
+            proxy: None,
+            error: None,
+        };
         let answered = Answer {
+            address: one,
             status: Some(503),
             connect_milliseconds: Some(0.5),
             first_byte_milliseconds: Some(1.25),
             total_milliseconds: Some(2.0),
             backend: Some(backend),
-            ..Answer::new(one)
+            proxy: None,
+            error: None,
         };
-        let failed = Answer { error: Some("timed out".to_owned()), ..Answer::new(two) };
-        let strange = Answer { status: Some(403), proxy: Some(false), ..Answer::new(two) };
+        let failed = Answer { error: Some("timed out".to_owned()), ..empty() };
+        let strange = Answer { status: Some(403), proxy: Some(false), ..empty() };
         let mut report = Report {
             name: "a.example".to_owned(),
             server: "127.0.0.1:53".to_owned(),
