@@ -391,18 +391,17 @@ impl SignIn {
 
 async fn who(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
     let providers = shared.logins()?.names();
-    // No session is a valid answer, not a failure.
-    let nobody = |failure: Failure| match failure.status {
-        StatusCode::UNAUTHORIZED => Ok(json_of(&json!({"user": null, "providers": providers}))),
-        _ => Err(failure),
-    };
     match shared.signed_in(&headers).await {
         Ok((session, rights)) => {
             let mut answer = described(&session, &rights);
             answer["providers"] = json!(providers);
             Ok(json_of(&answer))
         }
-        Err(failure) => nobody(failure),
+        // No session is a valid answer, not a failure.
+        Err(failure) if failure.status == StatusCode::UNAUTHORIZED => {
+            Ok(json_of(&json!({"user": null, "providers": providers})))
+        }
+        Err(failure) => Err(failure),
     }
 }
 
@@ -530,11 +529,8 @@ fn is_shown(path: &str) -> bool {
 }
 
 fn json_of(value: &Value) -> Response {
-    json_response(value.to_string().into_bytes())
-}
-
-fn json_response(octets: Vec<u8>) -> Response {
-    ([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], octets).into_response()
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+    (headers, value.to_string()).into_response()
 }
 
 /// The origin of a page (RFC 6454 §6.2): scheme, host, and port.
