@@ -208,7 +208,7 @@ impl Endpoints {
         let certificate = Arc::new(OnceLock::<Arc<Source>>::new());
         let certified = certificate.clone();
         let hosts = Hosts::new(access::names(&addresses, &build.settings.admin.name), move |name| {
-            certified.get().is_some_and(|certificate| certificate.is_for(name))
+            certified.get().is_some_and(|certificate| certificate.origin().is_for(name))
         });
         if !addresses.is_empty() {
             let help = "Requests to the admin endpoints rejected because of the name in their Host header";
@@ -543,7 +543,7 @@ impl<'a> Build<'a> {
     async fn load_zones(&mut self, mut bound: Bound, certificate: Option<&Arc<Source>>) -> Result<dns::Loaded, Error> {
         let settings = self.settings;
         if let Some(certificate) = certificate {
-            let tls = TlsBase::new(certificate.certificate());
+            let tls = TlsBase::new(certificate.origin().certificate());
             bound.set_tls(tls.map_err(|error| Error::Failed(format!("encrypted DNS: {error}")))?);
         }
         let platform = match &self.data_dir {
