@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgMatches, Args, Command, FromArgMatches as _, value_parser};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Api;
 use reqwest::{Client, Method, Url};
@@ -21,7 +21,7 @@ use super::backends::Backends;
 use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Properties, Table};
-use super::{Error, Outcome, complain, dig, note, option, serve, success_if, switch, traffic, zones};
+use super::{Error, Outcome, complain, dig, note, serve, success_if, traffic, zones};
 use crate::daemon::demo;
 use signpost_agent::traffic::view::RouteView;
 use signpost_control::client::reflector::ObjectKey;
@@ -45,24 +45,7 @@ const CONCURRENCY: usize = 16;
 const ROUTES_MAX: usize = 8;
 
 pub(super) fn command() -> Command {
-    let words = Arg::new("words").value_name("NAME").num_args(1..).action(ArgAction::Append).required(true).help(
-        "A DNS name, or a Route as NAME or NAMESPACE/NAME; and the name server or resolver to query, as @ADDRESS, \
-         @ADDRESS:PORT or @HOST [default: as for \"signpost dig\"]",
-    );
-    let path = option("path", "PATH").default_value("/").help("The path, with the query string");
-    let method = option("method", "METHOD").value_parser(value_parser!(Method)).default_value("GET").help("The method");
-    let https = switch("https").help("Use HTTPS");
-    let insecure = switch("insecure").short('k').requires("https").help("Do not verify certificates");
-    let authorities = option("cacert", "FILE").value_parser(value_parser!(PathBuf)).requires("https").help(
-        "The CA certificates in PEM to trust instead of the system's [default: those of the example platform in the data \
-         directory, if it is there]",
-    );
-    let any = switch("any-address")
-        .help("Also send requests if no agent reports from the Router, so that another server can be at its addresses");
-    let port = option("port", "PORT")
-        .value_parser(value_parser!(u16).range(1..))
-        .help("The port of the instances [default: the Router's port, or 80 (443 with --https)]");
-    Command::new("curl")
+    Request::augment_args(Command::new("curl"))
         .about("Query DNS for a name and send an HTTP request to each of its addresses: to each instance of a Router")
         .override_usage("signpost curl [OPTIONS] [@SERVER] <NAME>")
         .after_help(
@@ -75,29 +58,20 @@ pub(super) fn command() -> Command {
              returned a status below 500; 1 DNS returned no address, an address did not respond, returned 500 or above, \
              or has no proxy of a Router, or the API is unreachable for a Route; 2 invalid usage.",
         )
-        .arg(words)
-        .args([path, method, https, insecure, authorities, any, port, access::namespace_argument(), output::argument()])
+        .args([access::namespace_argument(), output::argument()])
         .args(serve::arguments_of(zones::KEYS))
         .arg(access::context_argument())
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let place = ApiLocation::of(matches)?;
-    let words = matches.get_many::<String>("words").unwrap_or_default();
+    let mut request = Request::from_arg_matches(matches).expect("clap has checked the arguments");
     let namespace = matches.get_one::<String>("namespace").map(String::as_str);
-    let (server, target) = arguments(words, namespace).map_err(Error::Usage)?;
-    let request = Request {
-        path: matches.get_one::<String>("path").cloned().expect("it has a default"),
-        method: matches.get_one::<Method>("method").cloned().expect("it has a default"),
-        https: matches.get_flag("https"),
-        insecure: matches.get_flag("insecure"),
-        authorities: matches.get_one::<PathBuf>("cacert").cloned().or_else(|| {
-            let example = place.settings.data_dir.join(demo::AUTHORITY);
-            (!place.is_explicit() && example.is_file()).then_some(example)
-        }),
-        any: matches.get_flag("any-address"),
-        port: matches.get_one::<u16>("port").copied(),
-    };
+    let (server, target) = arguments(request.words.iter(), namespace).map_err(Error::Usage)?;
+    request.authorities = request.authorities.or_else(|| {
+        let example = place.settings.data_dir.join(demo::AUTHORITY);
+        (!place.is_explicit() && example.is_file()).then_some(example)
+    });
     if !request.path.starts_with('/') {
         return Err(Error::Usage(format!("--path {:?}: a path begins with \"/\"", request.path)));
     }
@@ -351,15 +325,35 @@ async fn addresses(server: SocketAddr, name: &Name) -> Result<BTreeSet<IpAddr>, 
     Ok(found)
 }
 
-/// The request to each address.
+/// The request to each address, as the arguments describe it. Their texts are the help.
+#[derive(Debug, Args)]
+#[group(skip)]
 struct Request {
+    /// A DNS name, or a Route as NAME or NAMESPACE/NAME; and the name server or resolver to query, as @ADDRESS,
+    /// @ADDRESS:PORT or @HOST [default: as for "signpost dig"]
+    #[arg(value_name = "NAME", num_args = 1.., required = true)]
+    words: Vec<String>,
+    /// The path, with the query string
+    #[arg(long, value_name = "PATH", default_value = "/")]
     path: String,
+    /// The method
+    #[arg(long, value_name = "METHOD", default_value = "GET")]
     method: Method,
+    /// Use HTTPS
+    #[arg(long)]
     https: bool,
+    /// Do not verify certificates
+    #[arg(long, short = 'k', requires = "https")]
     insecure: bool,
+    /// The CA certificates in PEM to trust instead of the system's [default: those of the example platform in the data
+    /// directory, if it is there]
+    #[arg(long = "cacert", value_name = "FILE", requires = "https")]
     authorities: Option<PathBuf>,
-    /// Whether requests are also sent if no agent reports from the Router.
+    /// Also send requests if no agent reports from the Router, so that another server can be at its addresses
+    #[arg(long = "any-address")]
     any: bool,
+    /// The port of the instances [default: the Router's port, or 80 (443 with --https)]
+    #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
     port: Option<u16>,
 }
 
