@@ -21,10 +21,10 @@ pub struct Metrics {
     registry: Mutex<Registry>,
 }
 
-impl Metrics {
+impl Default for Metrics {
     /// Returns the metrics of a process that starts now: `signpost_build_info`, `signpost_start_time_seconds`, and
     /// `signpost_clock_seconds` at first.
-    pub fn new() -> Self {
+    fn default() -> Self {
         let mut registry = Registry::with_prefix("signpost");
         registry.register(
             "build",
@@ -44,7 +44,9 @@ impl Metrics {
         });
         metrics
     }
+}
 
+impl Metrics {
     /// Lets `register` add to the registry; names get the prefix `signpost_`.
     pub fn register(&self, register: impl FnOnce(&mut Registry)) {
         register(&mut self.registry.lock());
@@ -71,11 +73,5 @@ impl Metrics {
         prometheus_client::encoding::text::encode(&mut text, &registry)?;
         drop(registry);
         Ok(format.text(text))
-    }
-}
-
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
     }
 }

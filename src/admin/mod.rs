@@ -18,8 +18,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::extract::{Extension, State};
+use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 
@@ -55,29 +56,17 @@ pub struct Admin {
 
 /// Returns the endpoints, those of the dashboard among them.
 pub fn router(admin: Admin, dashboard: Dashboard) -> Router {
-    let (shown, judge) = (admin.unrouted.clone(), dashboard.clone());
-    let unrouted = move |peer, headers| {
-        let shown = shown.clone();
-        for_operators(move || shown.respond(), judge.clone(), peer, headers)
-    };
-    let (shown, judge) = (admin.sources.clone(), dashboard.clone());
-    let sources = move |peer, headers| {
-        let shown = shown.clone();
-        for_operators(move || shown.respond(), judge.clone(), peer, headers)
-    };
-    let (shown, judge) = (admin.secondaries.clone(), dashboard.clone());
-    let secondaries = move |peer, headers| {
-        let shown = shown.clone();
-        for_operators(move || shown.respond(), judge.clone(), peer, headers)
-    };
+    let reports = Router::new()
+        .route("/unrouted-names", get(|State(admin): State<Admin>| async move { respond(admin.unrouted.text()) }))
+        .route("/sources", get(|State(admin): State<Admin>| async move { respond(admin.sources.text()) }))
+        .route("/secondaries", get(|State(admin): State<Admin>| async move { respond(admin.secondaries.text()) }))
+        .route_layer(middleware::from_fn_with_state(dashboard.clone(), for_operators));
     Router::new()
         .route("/", get(index))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
-        .route("/unrouted-names", get(unrouted))
-        .route("/sources", get(sources))
-        .route("/secondaries", get(secondaries))
+        .merge(reports)
         .with_state(admin)
         .merge(dashboard.router())
 }
@@ -117,25 +106,34 @@ async fn scrape(State(admin): State<Admin>, headers: HeaderMap) -> Response {
     admin.metrics.respond(&headers)
 }
 
-/// Returns a report that names Routes or zones of all namespaces, former ones among them. So access is restricted: to clients on this
-/// machine, and to users that may list Zones.
+/// Returns the response with a report in JSON, or with the reason why there is none.
+fn respond(report: Result<String, String>) -> Response {
+    match report {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(reason) => (StatusCode::NOT_FOUND, reason + "\n").into_response(),
+    }
+}
+
+/// Restricts access to reports that name Routes or zones of all namespaces, former ones among them: to clients on this machine, and to
+/// users that may list Zones.
 async fn for_operators(
-    report: impl FnOnce() -> Response,
-    dashboard: Dashboard,
+    State(dashboard): State<Dashboard>,
     peer: Option<Extension<Peer>>,
     headers: HeaderMap,
+    request: Request,
+    next: Next,
 ) -> Response {
     // A proxy on this machine forwards requests of others.
     let is_passed_on = headers.keys().any(|name| is_of_a_proxy(name.as_str()));
     if !is_passed_on && peer.is_some_and(|Extension(Peer(peer))| peer.ip().to_canonical().is_loopback()) {
-        return report();
+        return next.run(request).await;
     }
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let Some(token) = authorization.and_then(|value| value.strip_prefix("Bearer ")) else {
         return (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], NOT_FOR_ALL).into_response();
     };
     match dashboard.sees_all(token.trim()).await {
-        Ok(true) => report(),
+        Ok(true) => next.run(request).await,
         Ok(false) => (StatusCode::FORBIDDEN, NOT_FOR_ALL).into_response(),
         Err(failure) => failure.into_response(),
     }

@@ -5,8 +5,6 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
 use signpost_dns::notify::{Notifier, Progress, State};
@@ -109,15 +107,13 @@ impl Secondaries {
         Some(Report { servers })
     }
 
-    pub(super) fn respond(&self) -> Response {
-        match self.report().map(|report| serde_json::to_string(&report)) {
-            Some(Ok(text)) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
-            Some(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
-            None => (StatusCode::NOT_FOUND, NOTHING).into_response(),
-        }
+    /// Returns the report in JSON, or the reason why this process has none.
+    pub(super) fn text(&self) -> Result<String, String> {
+        let report = self.report().ok_or(NOTHING)?;
+        Ok(serde_json::to_string(&report).expect("a report is plain data"))
     }
 }
 
-/// The response without secondary servers.
+/// The reason without secondary servers.
 const NOTHING: &str =
-    "no server is notified: this process does not serve zones, or has no secondary server in dns.secondary\n";
+    "no server is notified: this process does not serve zones, or has no secondary server in dns.secondary";

@@ -2,8 +2,6 @@
 
 use std::sync::OnceLock;
 
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 /// The most items of a list in [`Sources::page`].
@@ -48,11 +46,9 @@ impl Sources {
         page.into()
     }
 
-    pub(super) fn respond(&self) -> Response {
-        match self.report() {
-            Ok(report) => ([(header::CONTENT_TYPE, "application/json")], report.to_string()).into_response(),
-            Err(reason) => (StatusCode::NOT_FOUND, reason + "\n").into_response(),
-        }
+    /// Returns the report in JSON, or the reason why this process has none.
+    pub(super) fn text(&self) -> Result<String, String> {
+        self.report().map(|report| report.to_string())
     }
 }
 

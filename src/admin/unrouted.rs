@@ -4,8 +4,6 @@
 
 use std::sync::OnceLock;
 
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -56,17 +54,13 @@ impl Unrouted {
         let _ = self.0.set(Box::new(source));
     }
 
-    pub(super) fn respond(&self) -> Response {
-        match self.0.get() {
-            Some(source) => match serde_json::to_string(&source()) {
-                Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
-                Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
-            },
-            None => (StatusCode::NOT_FOUND, NOTHING).into_response(),
-        }
+    /// Returns the report in JSON, or the reason why this process has none.
+    pub(super) fn text(&self) -> Result<String, String> {
+        let source = self.0.get().ok_or(NOTHING)?;
+        Ok(serde_json::to_string(&source()).expect("a report is plain data"))
     }
 }
 
-/// The response if nothing is counted.
+/// The reason if nothing is counted.
 const NOTHING: &str =
-    "names are not counted: this process does not serve zones of shards, or metrics.unrouted-names is 0\n";
+    "names are not counted: this process does not serve zones of shards, or metrics.unrouted-names is 0";

@@ -57,8 +57,11 @@ pub(super) fn namespace_argument() -> Arg {
         .help("The namespace [default: that of the kubeconfig's context, or \"default\"]")
 }
 
+/// The namespace of an object, if it is given, and its name.
+pub(super) type ObjectName = (Option<String>, String);
+
 /// `NAMESPACE/NAME`, or `NAME` in the namespace of the context.
-pub(super) fn object_name(text: &str) -> Result<(Option<String>, String), &'static str> {
+pub(super) fn object_name(text: &str) -> Result<ObjectName, &'static str> {
     let (namespace, name) = match text.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),
         None => (None, text),
@@ -77,31 +80,24 @@ pub(super) fn route_argument() -> Arg {
         .help("The Route; without NAMESPACE, it is in the namespace of --namespace or of the context")
 }
 
-/// A Route that a command was given.
-pub(super) struct RouteName {
-    namespace: Option<String>,
-    name: String,
-}
-
-impl RouteName {
-    pub(super) fn key(&self, access: &Access) -> ObjectKey {
-        ObjectKey::namespaced(self.namespace.as_ref().unwrap_or(&access.namespace), &self.name)
-    }
-}
-
 /// Returns the Route that [`route_argument`] and `--namespace` name.
 ///
 /// # Errors
 ///
 /// If the two name different namespaces.
-pub(super) fn route(matches: &ArgMatches) -> Result<RouteName, Error> {
-    let (namespace, name) = matches.get_one::<(Option<String>, String)>("route").cloned().expect("clap demands it");
-    let given = matches.try_get_one::<String>("namespace").ok().flatten();
-    match (&namespace, given) {
+pub(super) fn route(matches: &ArgMatches) -> Result<ObjectName, Error> {
+    let route = matches.get_one::<ObjectName>("route").cloned().expect("clap demands it");
+    check_namespace(matches, route.0.as_ref())?;
+    Ok(route)
+}
+
+/// Fails if `--namespace` is not the namespace with which an object was given.
+pub(super) fn check_namespace(matches: &ArgMatches, own: Option<&String>) -> Result<(), Error> {
+    match (own, matches.try_get_one::<String>("namespace").ok().flatten()) {
         (Some(own), Some(given)) if own != given => {
             Err(Error::Usage(format!("--namespace {given}: the object is in namespace {own}; give one namespace")))
         }
-        _ => Ok(RouteName { namespace, name }),
+        _ => Ok(()),
     }
 }
 
@@ -255,6 +251,10 @@ pub(super) fn https_url(text: &str) -> Result<String, &'static str> {
 }
 
 impl Access {
+    pub(super) fn key(&self, (namespace, name): &ObjectName) -> ObjectKey {
+        ObjectKey::namespaced(namespace.as_ref().unwrap_or(&self.namespace), name)
+    }
+
     /// Returns the message for a failed request: the API's address, and the cause.
     pub(super) fn unanswered(&self, error: kube::Error) -> String {
         match error {

@@ -350,7 +350,7 @@ pub(super) fn create(path: &Path) -> Result<File, String> {
 }
 
 /// Returns the store in a data directory, if there is one and no process uses it.
-pub(super) fn stopped(data_dir: &Path) -> Result<Option<Embedded>, String> {
+fn stopped(data_dir: &Path) -> Result<Option<Embedded>, String> {
     if !data_dir.join(FILE_NAME).is_file() {
         return Ok(None);
     }
@@ -360,6 +360,12 @@ pub(super) fn stopped(data_dir: &Path) -> Result<Option<Embedded>, String> {
         Err(OpenError::InUse { .. }) => Ok(None),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// Returns the store in a data directory, which no process may use.
+pub(super) fn stopped_store(data_dir: &Path) -> Result<Embedded, String> {
+    let missing = "no store found, or a process is using it; stop that process";
+    stopped(data_dir)?.ok_or_else(|| format!("{}: {missing}", data_dir.display()))
 }
 
 /// Reads a backup from a running server.
@@ -387,7 +393,7 @@ async fn fetch(place: &ApiLocation, to: &mut impl io::Write) -> Result<(), Strin
 }
 
 /// The report. Its JSON is an interface: fields are added, and none is renamed.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
     file: String,
@@ -413,11 +419,7 @@ impl Report {
             revision: summary.revision.0,
             objects: summary.values,
             damaged: summary.damaged.iter().map(|key| key.0.to_string()).collect(),
-            data_dir: None,
-            etcd_prefix: None,
-            first_revision: None,
-            missing: Vec::new(),
-            undecryptable: Vec::new(),
+            ..Report::default()
         }
     }
 

@@ -9,19 +9,19 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgMatches, Args, Command, FromArgMatches as _, value_parser};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Api;
 use reqwest::{Client, Method, Url};
 use serde::Serialize;
 use tower::util::MapFutureLayer;
 
-use super::access::{self, API_TIMEOUT, Access, ApiLocation, cause};
+use super::access::{self, API_TIMEOUT, Access, ApiLocation, ObjectName, cause};
 use super::backends::Backends;
 use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Properties, Table};
-use super::{Error, Outcome, complain, dig, note, option, serve, success_if, switch, traffic, zones};
+use super::{Error, Outcome, complain, dig, note, serve, success_if, traffic, zones};
 use crate::daemon::demo;
 use signpost_agent::traffic::view::RouteView;
 use signpost_control::client::reflector::ObjectKey;
@@ -45,24 +45,7 @@ const CONCURRENCY: usize = 16;
 const ROUTES_MAX: usize = 8;
 
 pub(super) fn command() -> Command {
-    let words = Arg::new("words").value_name("NAME").num_args(1..).action(ArgAction::Append).required(true).help(
-        "A DNS name, or a Route as NAME or NAMESPACE/NAME; and the name server or resolver to query, as @ADDRESS, \
-         @ADDRESS:PORT or @HOST [default: as for \"signpost dig\"]",
-    );
-    let path = option("path", "PATH").default_value("/").help("The path, with the query string");
-    let method = option("method", "METHOD").value_parser(value_parser!(Method)).default_value("GET").help("The method");
-    let https = switch("https").help("Use HTTPS");
-    let insecure = switch("insecure").short('k').requires("https").help("Do not verify certificates");
-    let authorities = option("cacert", "FILE").value_parser(value_parser!(PathBuf)).requires("https").help(
-        "The CA certificates in PEM to trust instead of the system's [default: those of the example platform in the data \
-         directory, if it is there]",
-    );
-    let any = switch("any-address")
-        .help("Also send requests if no agent reports from the Router, so that another server can be at its addresses");
-    let port = option("port", "PORT")
-        .value_parser(value_parser!(u16).range(1..))
-        .help("The port of the instances [default: the Router's port, or 80 (443 with --https)]");
-    Command::new("curl")
+    Request::augment_args(Command::new("curl"))
         .about("Query DNS for a name and send an HTTP request to each of its addresses: to each instance of a Router")
         .override_usage("signpost curl [OPTIONS] [@SERVER] <NAME>")
         .after_help(
@@ -75,29 +58,20 @@ pub(super) fn command() -> Command {
              returned a status below 500; 1 DNS returned no address, an address did not respond, returned 500 or above, \
              or has no proxy of a Router, or the API is unreachable for a Route; 2 invalid usage.",
         )
-        .arg(words)
-        .args([path, method, https, insecure, authorities, any, port, access::namespace_argument(), output::argument()])
+        .args([access::namespace_argument(), output::argument()])
         .args(serve::arguments_of(zones::KEYS))
         .arg(access::context_argument())
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let place = ApiLocation::of(matches)?;
-    let words = matches.get_many::<String>("words").unwrap_or_default();
+    let mut request = Request::from_arg_matches(matches).expect("clap has checked the arguments");
     let namespace = matches.get_one::<String>("namespace").map(String::as_str);
-    let (server, target) = arguments(words, namespace).map_err(Error::Usage)?;
-    let request = Request {
-        path: matches.get_one::<String>("path").cloned().expect("it has a default"),
-        method: matches.get_one::<Method>("method").cloned().expect("it has a default"),
-        https: matches.get_flag("https"),
-        insecure: matches.get_flag("insecure"),
-        authorities: matches.get_one::<PathBuf>("cacert").cloned().or_else(|| {
-            let example = place.settings.data_dir.join(demo::AUTHORITY);
-            (!place.is_explicit() && example.is_file()).then_some(example)
-        }),
-        any: matches.get_flag("any-address"),
-        port: matches.get_one::<u16>("port").copied(),
-    };
+    let (server, target) = arguments(request.words.iter(), namespace).map_err(Error::Usage)?;
+    request.authorities = request.authorities.or_else(|| {
+        let example = place.settings.data_dir.join(demo::AUTHORITY);
+        (!place.is_explicit() && example.is_file()).then_some(example)
+    });
     if !request.path.starts_with('/') {
         return Err(Error::Usage(format!("--path {:?}: a path begins with \"/\"", request.path)));
     }
@@ -148,8 +122,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 #[derive(Debug, PartialEq)]
 enum Target {
     Name(Name),
-    /// A Route, with its namespace if that is given.
-    Route(Option<String>, String),
+    Route(ObjectName),
 }
 
 /// Returns the name server and the target.
@@ -169,11 +142,11 @@ fn arguments<'a>(
             let name = word.parse().map_err(|error| format!("{word} is not a domain name: {error}"))?;
             target = Some(Target::Name(name));
         } else {
-            let (own, name) = access::object_name(word).map_err(|error| format!("{word}: {error}"))?;
-            if own.is_some() && namespace.is_some() {
+            let route = access::object_name(word).map_err(|error| format!("{word}: {error}"))?;
+            if route.0.is_some() && namespace.is_some() {
                 return Err(format!("{word}: name the namespace once, as NAMESPACE/NAME or with --namespace"));
             }
-            target = Some(Target::Route(own, name));
+            target = Some(Target::Route(route));
         }
     }
     Ok((server, target.ok_or("NAME is missing: signpost curl [@SERVER] NAME")?))
@@ -199,7 +172,7 @@ struct RouterPorts {
 
 impl Found {
     async fn of(target: &Target, place: &ApiLocation) -> Result<Found, String> {
-        let (namespace, name) = match target {
+        let route = match target {
             Target::Name(name) => {
                 let mut found = Found { name: name.clone(), host: text_of(name), access: None, routes: Vec::new() };
                 if place.is_there() {
@@ -207,10 +180,10 @@ impl Found {
                 }
                 return Ok(found);
             }
-            Target::Route(namespace, name) => (namespace, name),
+            Target::Route(route) => route,
         };
         let access = place.connect().await?;
-        let key = ObjectKey::namespaced(namespace.as_ref().unwrap_or(&access.namespace), name);
+        let key = access.key(route);
         let route = get_route(&access, &key).await?.ok_or_else(|| format!("NotFound: there is no Route {key}"))?;
         let status = route.status.clone().unwrap_or_default();
         let system = status.names.into_iter().find(|name| name.kind == NameKind::System).map(|name| name.name);
@@ -352,15 +325,35 @@ async fn addresses(server: SocketAddr, name: &Name) -> Result<BTreeSet<IpAddr>, 
     Ok(found)
 }
 
-/// The request to each address.
+/// The request to each address, as the arguments describe it. Their texts are the help.
+#[derive(Debug, Args)]
+#[group(skip)]
 struct Request {
+    /// A DNS name, or a Route as NAME or NAMESPACE/NAME; and the name server or resolver to query, as @ADDRESS,
+    /// @ADDRESS:PORT or @HOST [default: as for "signpost dig"]
+    #[arg(value_name = "NAME", num_args = 1.., required = true)]
+    words: Vec<String>,
+    /// The path, with the query string
+    #[arg(long, value_name = "PATH", default_value = "/")]
     path: String,
+    /// The method
+    #[arg(long, value_name = "METHOD", default_value = "GET")]
     method: Method,
+    /// Use HTTPS
+    #[arg(long)]
     https: bool,
+    /// Do not verify certificates
+    #[arg(long, short = 'k', requires = "https")]
     insecure: bool,
+    /// The CA certificates in PEM to trust instead of the system's [default: those of the example platform in the data
+    /// directory, if it is there]
+    #[arg(long = "cacert", value_name = "FILE", requires = "https")]
     authorities: Option<PathBuf>,
-    /// Whether requests are also sent if no agent reports from the Router.
+    /// Also send requests if no agent reports from the Router, so that another server can be at its addresses
+    #[arg(long = "any-address")]
     any: bool,
+    /// The port of the instances [default: the Router's port, or 80 (443 with --https)]
+    #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
     port: Option<u16>,
 }
 
@@ -391,19 +384,20 @@ impl Request {
             while response.chunk().await.map_err(|error| cause(&error))?.is_some() {}
             Ok((status, first_byte, backend))
         };
-        let mut answer = Answer::new(address);
-        match exchange.await {
-            Ok((status, first_byte, backend)) => {
-                answer.status = Some(status);
-                answer.first_byte_milliseconds = Some(milliseconds(first_byte));
-                answer.total_milliseconds = Some(milliseconds(started.elapsed()));
-                answer.backend = backend;
-            }
-            Err(error) => answer.error = Some(error),
+        let (response, error) = match exchange.await {
+            Ok(response) => (Some(response), None),
+            Err(error) => (None, Some(error)),
+        };
+        Answer {
+            address,
+            status: response.as_ref().map(|(status, ..)| *status),
+            connect_milliseconds: connected.get().map(|at: &Instant| milliseconds(at.duration_since(started))),
+            first_byte_milliseconds: response.as_ref().map(|(_, first_byte, _)| milliseconds(*first_byte)),
+            total_milliseconds: response.as_ref().map(|_| milliseconds(started.elapsed())),
+            backend: response.and_then(|(.., backend)| backend),
+            proxy: None,
+            error,
         }
-        let connected = connected.get().map(|at: &Instant| at.duration_since(started));
-        answer.connect_milliseconds = connected.map(milliseconds);
-        answer
     }
 
     /// Returns whether the proxy of a Router serves a Route with this host and the path at the address.
@@ -488,21 +482,6 @@ struct Backend {
     address: Option<SocketAddr>,
 }
 
-impl Answer {
-    fn new(address: SocketAddr) -> Answer {
-        Answer {
-            address,
-            status: None,
-            connect_milliseconds: None,
-            first_byte_milliseconds: None,
-            total_milliseconds: None,
-            backend: None,
-            proxy: None,
-            error: None,
-        }
-    }
-}
-
 impl Report {
     /// Returns the addresses that did not answer as they should, a line each.
     fn faults(&self) -> impl Iterator<Item = String> {
@@ -568,7 +547,8 @@ mod tests {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
             arguments(words.iter(), namespace).ok()
         };
-        let route = |namespace: Option<&str>, name: &str| Target::Route(namespace.map(str::to_owned), name.to_owned());
+        let route =
+            |namespace: Option<&str>, name: &str| Target::Route((namespace.map(str::to_owned), name.to_owned()));
         let name = |text: &str| Target::Name(text.parse().expect("a name"));
         for (line, namespace, expected) in [
             ("web", None, Some((None, route(None, "web")))),
@@ -593,16 +573,28 @@ mod tests {
         let [one, two] = ["192.0.2.1:80", "192.0.2.2:80"].map(|text| text.parse::<SocketAddr>().expect("an address"));
         let backend =
             Backend { id: "0123456789abcdef".to_owned(), service: Some("web".to_owned()), address: Some(one) };
+        let empty = || Answer {
+            address: two,
+            status: None,
+            connect_milliseconds: None,
+            first_byte_milliseconds: None,
+            total_milliseconds: None,
+            backend: None,
+            proxy: None,
+            error: None,
+        };
         let answered = Answer {
+            address: one,
             status: Some(503),
             connect_milliseconds: Some(0.5),
             first_byte_milliseconds: Some(1.25),
             total_milliseconds: Some(2.0),
             backend: Some(backend),
-            ..Answer::new(one)
+            proxy: None,
+            error: None,
         };
-        let failed = Answer { error: Some("timed out".to_owned()), ..Answer::new(two) };
-        let strange = Answer { status: Some(403), proxy: Some(false), ..Answer::new(two) };
+        let failed = Answer { error: Some("timed out".to_owned()), ..empty() };
+        let strange = Answer { status: Some(403), proxy: Some(false), ..empty() };
         let mut report = Report {
             name: "a.example".to_owned(),
             server: "127.0.0.1:53".to_owned(),

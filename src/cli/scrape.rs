@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches};
+use serde::de::DeserializeOwned;
 
 use super::access::cause;
 use super::{Error, file, option, serve};
 use crate::admin::exposition::{MetricSample, samples};
-use crate::admin::secondaries;
 use crate::config::{self, AdminTls};
 use crate::daemon::scheduling::reachable;
 use signpost_runtime::trust;
@@ -97,22 +97,20 @@ impl Admin {
         Ok((status == 200, text.lines().filter(|line| line.starts_with('[')).map(str::to_owned).collect()))
     }
 
-    /// Returns the report of the process at `url` about the sources.
-    pub(super) async fn sources(&self, url: &str) -> Result<serde_json::Value, String> {
-        let (status, text) = self.get(url, "/sources").await?;
-        match status {
-            200 => serde_json::from_str(&text).map_err(|error| format!("{url}: invalid response: {error}")),
-            _ => Err(format!("{url}/sources returned {status}: {}", text.trim())),
+    /// Returns the report at a path of the first of these processes that has one; otherwise the reason of the last one.
+    pub(super) async fn report<T: DeserializeOwned>(&self, urls: &[String], path: &str) -> Result<T, String> {
+        let mut report = Err(String::new());
+        for url in urls {
+            report = match self.get(url, path).await {
+                Ok((200, text)) => parsed(url, &text),
+                Ok((status, text)) => Err(format!("{url}{path} returned {status}: {}", text.trim())),
+                Err(error) => Err(error),
+            };
+            if report.is_ok() {
+                break;
+            }
         }
-    }
-
-    /// Returns the report of the process at `url` about its secondary servers.
-    pub(super) async fn secondaries(&self, url: &str) -> Result<secondaries::Report, String> {
-        let (status, text) = self.get(url, "/secondaries").await?;
-        match status {
-            200 => serde_json::from_str(&text).map_err(|error| format!("{url}: invalid response: {error}")),
-            _ => Err(format!("{url}/secondaries returned {status}: {}", text.trim())),
-        }
+        report
     }
 
     /// Returns a one-time link to the dashboard of the process at `url` for the user with this token, and the user's name.
@@ -121,7 +119,7 @@ impl Admin {
         let request = self.0.post(format!("{url}/dashboard/session/link")).header("content-type", "application/json");
         let (status, text) = self.send(request.body(body), url, "/dashboard/session/link").await?;
         match status {
-            200 => serde_json::from_str(&text).map_err(|error| format!("{url}: invalid response: {error}")),
+            200 => parsed(url, &text),
             status => {
                 let answer: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
                 let why = answer["message"].as_str().map_or_else(|| text.trim().to_owned(), str::to_owned);
@@ -155,6 +153,10 @@ impl Admin {
         }
         Ok((status.as_u16(), text))
     }
+}
+
+fn parsed<T: DeserializeOwned>(url: &str, text: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|error| format!("{url}: invalid response: {error}"))
 }
 
 /// The answer to a request for a sign-in link.

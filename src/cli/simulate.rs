@@ -107,7 +107,7 @@ async fn simulate(
     steps.extend(simulation.place(strategy));
     let mut plan = MovePlan::new("simulate", true);
     plan.notes.extend(platform.known.caveat.map(str::to_owned));
-    plan.add_steps(steps, &platform.simulation, &platform.context());
+    plan.add_steps(steps, &platform.simulation, &platform.context);
     let simulation = &mut platform.simulation;
     for name in names("remove") {
         match simulation.router(name).map_or(0, |(_, shard)| shard.routes) {

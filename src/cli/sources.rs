@@ -62,7 +62,8 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     if !matches.contains_id("objects") {
         let scrape::Target { urls, authorities } = scrape::target(matches)?;
         let admin = scrape::Admin::new(authorities.as_deref())?;
-        return ListOptions::of(matches).show(|| Ok(access::run(API_TIMEOUT, of_leader(&admin, &urls))?), listing);
+        let read = || Ok(access::run(API_TIMEOUT, admin.report::<Value>(&urls, "/sources"))?);
+        return ListOptions::of(matches).show(read, listing);
     }
     let mut settings = ApiLocation::of(matches)?.settings.sources();
     if settings.domain.is_empty() {
@@ -87,18 +88,6 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         Ok(json!(sources::derive(&inventory, &settings)))
     };
     ListOptions::of(matches).show(read, listing)
-}
-
-/// Returns the report of the first of these processes that has one.
-async fn of_leader(admin: &scrape::Admin, urls: &[String]) -> Result<Value, String> {
-    let mut reason = String::new();
-    for url in urls {
-        match admin.sources(url).await {
-            Ok(report) => return Ok(report),
-            Err(error) => reason = error,
-        }
-    }
-    Err(reason)
 }
 
 /// Reads the objects in files.

@@ -100,10 +100,7 @@ fn write(settings: &Settings, from: Engine, path: &Path) -> Result<(), String> {
     let mut to: BufWriter<File> = BufWriter::new(backup::create(path)?);
     match from {
         Engine::File => {
-            let data_dir = settings.data_dir.display();
-            let store = backup::stopped(&settings.data_dir)?;
-            let store = store
-                .ok_or_else(|| format!("{data_dir}: no store found, or a process is using it; stop that process"))?;
+            let store = backup::stopped_store(&settings.data_dir)?;
             store::backup::backup(&store, &mut to).map_err(|error| error.to_string())?;
         }
         #[cfg(feature = "etcd")]

@@ -3,8 +3,10 @@
 //! [`settings`] is the table of all settings. [`rule`] has the parsers of values, [`layers`] reads the places where values
 //! can be, [`reader`] makes [`Settings`] of them. [`load`] reports all errors at once, each with its location.
 
+mod issuer;
 pub mod key;
 pub mod layers;
+mod pairs;
 pub mod parts;
 pub mod reader;
 pub mod reference;
@@ -120,7 +122,7 @@ pub fn read_given(places: &ConfigSources) -> Result<(Settings, BTreeSet<&'static
     settings.roles.sort();
     settings.roles.dedup();
     let mut errors = without_addresses(&settings, &merged);
-    errors.extend(contradictions(&settings));
+    errors.extend(contradictions(&settings, &merged));
     Errors::unless_empty(errors).map(|()| (settings, merged.into_keys().collect()))
 }
 
@@ -156,28 +158,21 @@ fn without_addresses(settings: &Settings, layer: &Layer) -> Vec<Error> {
     servers.map(error).collect()
 }
 
+/// Keys that are set together, or not at all.
+const PAIRS: [[&str; 2]; 6] = [
+    ["api.tls-certificate", "api.tls-key"],
+    ["admin.tls-certificate", "admin.tls-key"],
+    ["dns.certificate", "dns.key"],
+    ["etcd.certificate", "etcd.key"],
+    ["etcd.user", "etcd.password-file"],
+    ["acme.external-account", "acme.external-account-key-file"],
+];
+
 /// Contradictions between values that are each valid.
-fn contradictions(settings: &Settings) -> Vec<Error> {
+fn contradictions(settings: &Settings, layer: &Layer) -> Vec<Error> {
     let mut faults = Vec::new();
-    let pairs = [
-        (
-            ["api.tls-certificate", "api.tls-key"],
-            [settings.api.tls_certificate.is_some(), settings.api.tls_key.is_some()],
-        ),
-        (
-            ["admin.tls-certificate", "admin.tls-key"],
-            [settings.admin.tls_certificate.is_some(), settings.admin.tls_key.is_some()],
-        ),
-        (["dns.certificate", "dns.key"], [settings.dns.certificate.is_some(), settings.dns.key.is_some()]),
-        (["etcd.certificate", "etcd.key"], [settings.etcd.certificate.is_some(), settings.etcd.key.is_some()]),
-        (["etcd.user", "etcd.password-file"], [settings.etcd.user.is_some(), settings.etcd.password_file.is_some()]),
-        (
-            ["acme.external-account", "acme.external-account-key-file"],
-            [settings.acme.external_account.is_some(), settings.acme.external_account_key_file.is_some()],
-        ),
-    ];
-    for ([one, other], [has_one, has_other]) in pairs {
-        if has_one != has_other {
+    for [one, other] in PAIRS {
+        if layer.contains_key(one) != layer.contains_key(other) {
             faults.push(Error::new(format!("\"{one}\" and \"{other}\" belong together: set both, or neither")));
         }
     }

@@ -36,14 +36,6 @@ pub enum AdminTls {
     },
 }
 
-/// The file with the key of an external account cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("\"acme.external-account-key-file\" {}: {problem}", path.display())]
-pub struct AccountKeyError {
-    path: PathBuf,
-    problem: String,
-}
-
 impl Settings {
     /// Returns whether this process has the role.
     pub fn has(&self, role: Role) -> bool {
@@ -165,8 +157,8 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// [`AccountKeyError`]: the file with the key of an external account cannot be read.
-    pub fn certificate_authority(&self) -> Result<Option<ca::Settings>, AccountKeyError> {
+    /// The file with the key of an external account cannot be read.
+    pub(crate) fn certificate_authority(&self) -> Result<Option<ca::Settings>, String> {
         let own = &self.acme;
         let Some(directory) = own.directory.clone() else { return Ok(None) };
         let key = |path: &PathBuf| {
@@ -175,7 +167,7 @@ impl Settings {
                 let text = text.trim().trim_end_matches('=');
                 BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| "not a key in Base64 for URLs".to_owned())
             });
-            key.map_err(|problem| AccountKeyError { path: path.clone(), problem })
+            key.map_err(|problem| format!("\"acme.external-account-key-file\" {}: {problem}", path.display()))
         };
         let key = own.external_account_key_file.as_ref().map(key).transpose()?;
         Ok(Some(ca::Settings {

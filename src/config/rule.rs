@@ -240,7 +240,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, &'static str> {
 
 const DURATION_UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
 
-fn duration_text(seconds: u64) -> String {
+/// Returns the text of whole seconds in their largest unit: `7d`, `90s`.
+pub(crate) fn duration_text(seconds: u64) -> String {
     let unit = DURATION_UNITS.iter().find(|(_, unit)| seconds >= *unit && seconds.is_multiple_of(*unit));
     let (name, unit) = unit.unwrap_or(&("s", 1));
     format!("{}{name}", seconds / unit)

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::pairs::Pairs;
 use super::value::server_address;
 use signpost_dns::nameserver::prefix::Prefix;
 use signpost_dns::transfer::catalog::{CATALOG_OCTETS_MAX, Group};
@@ -164,41 +165,6 @@ fn zone(text: &str) -> Result<ZonePattern, String> {
     match text.strip_prefix("*.") {
         Some(below) => name(below).map(ZonePattern::Below),
         None => name(text).map(ZonePattern::Name),
-    }
-}
-
-/// The pairs of a table. Keys are known, and unique unless they can repeat.
-struct Pairs<'t>(Vec<(&'t str, &'t str)>);
-
-impl<'t> Pairs<'t> {
-    fn read(text: &'t str, keys: &[&str], repeated: &[&str]) -> Result<Self, String> {
-        let mut pairs: Vec<(&str, &str)> = Vec::new();
-        for pair in text.split(',') {
-            let known = || keys.join(", ");
-            let (key, value) =
-                pair.split_once('=').ok_or_else(|| format!("\"{pair}\" must be KEY=VALUE; keys are {}", known()))?;
-            let (key, value) = (key.trim(), value.trim());
-            if !keys.contains(&key) {
-                return Err(format!("unknown key \"{key}\"; keys are {}", known()));
-            }
-            if !repeated.contains(&key) && pairs.iter().any(|(other, _)| *other == key) {
-                return Err(format!("{key} is set twice"));
-            }
-            pairs.push((key, value));
-        }
-        Ok(Pairs(pairs))
-    }
-
-    fn one(&self, key: &str) -> Option<&'t str> {
-        self.0.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
-    }
-
-    /// Returns the values of a key.
-    fn all<T, E: ToString>(&self, key: &str, read: impl Fn(&str) -> Result<T, E>) -> Result<Vec<T>, String> {
-        let values = self.0.iter().filter(|(name, _)| *name == key);
-        values
-            .map(|(_, value)| read(value).map_err(|error| format!("{key} \"{value}\": {}", error.to_string())))
-            .collect()
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::http::Uri;
 
+use super::issuer;
 use super::key::{settings, unset};
 use super::reader::Reader;
 use super::rule::{boolean, by, duration, number, parsed, path, size, table, text, words};
@@ -15,7 +16,6 @@ use super::value::{
     self, CookieMode, Engine, LogClients, LogFormat, NameServer, Resolver, Role, RouterRuntime, SecretName, Strategy,
 };
 use signpost_apiserver::audit::Policy;
-use signpost_apiserver::auth::issuer;
 use signpost_apiserver::auth::jwt::IssuerSettings;
 use signpost_control::compiler::discovery::OfferedTransport;
 use signpost_control::observe::verify::state::{SERVERS_MAX, Server};
@@ -128,7 +128,7 @@ settings! {
         /// default those of `openid`, `profile`, `email`, `groups` and `offline_access` that the provider supports). See
         /// docs/sign-in.md.
         jwt_issuer: Vec<IssuerSettings> =
-            table(&issuer::PATHS, ISSUER_EXAMPLE, value::issuer).list().unless(|a, b| a.issuer == b.issuer), unset("none");
+            table(&issuer::PATHS, ISSUER_EXAMPLE, issuer::parse).list().unless(|a, b| a.issuer == b.issuer), unset("none");
     }
     etcd: Etcd "etcd" "etcd" {
         /// The URL of a member of the cluster for the store `etcd`, such as `https://10.0.0.11:2379`; list all members.

@@ -6,10 +6,9 @@ use axum::http::Uri;
 
 use super::DNS_PORT;
 use super::key::Default;
-use super::rule::{Rule, by, parse_duration, split};
+use super::pairs::Pairs;
+use super::rule::{Rule, by, split};
 use signpost_apiserver::audit::Policy;
-use signpost_apiserver::auth::issuer;
-use signpost_apiserver::auth::jwt::IssuerSettings;
 use signpost_control::observe::verify::state::Server;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::scheduler::webhook;
@@ -345,38 +344,18 @@ pub(super) const ZONE_EXAMPLE: &str = "{ name = \"example.org\", counters = \"al
 
 /// Reads the policy of some zones.
 pub(super) fn zone_policy(text: &str) -> Result<(ZonePattern, ZonePolicy), String> {
-    let (mut zones, mut counters) = (None, None);
-    for pair in text.split(',') {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let (key, value) = (key.trim(), value.trim());
-        let is_repeated = match key {
-            "name" => {
-                let pattern =
-                    value.parse().map_err(|error| format!("name \"{value}\": {error}; write an apex, *.NAME or *"))?;
-                zones.replace(pattern).is_some()
-            }
-            "counters" => {
-                let found = ZONE_COUNTERS.iter().find(|(word, _)| *word == value).map(|(_, counters)| *counters);
-                let found = found.ok_or_else(|| format!("counters \"{value}\" must be first, always or never"))?;
-                counters.replace(found).is_some()
-            }
-            _ => return Err(format!("unknown key \"{key}\"; keys are name and counters")),
-        };
-        if is_repeated {
-            return Err(format!("{key} is set twice"));
-        }
-    }
-    let zones = zones.ok_or("name is missing; set name=APEX, name=*.NAME or name=*")?;
-    Ok((zones, ZonePolicy { counters: counters.unwrap_or_default() }))
+    let pairs = Pairs::read(text, &["name", "counters"], &[])?;
+    let name = pairs.one("name").ok_or("name is missing; set name=APEX, name=*.NAME or name=*")?;
+    let zones = name.parse().map_err(|error| format!("name \"{name}\": {error}; write an apex, *.NAME or *"))?;
+    let counters = pairs.one("counters").map(|value| {
+        let found = ZONE_COUNTERS.iter().find(|(word, _)| *word == value).map(|(_, counters)| *counters);
+        found.ok_or_else(|| format!("counters \"{value}\" must be first, always or never"))
+    });
+    Ok((zones, ZonePolicy { counters: counters.transpose()?.unwrap_or_default() }))
 }
 
 const ZONE_COUNTERS: [(&str, Counters); 3] =
     [("first", Counters::First), ("always", Counters::Always), ("never", Counters::Never)];
-
-/// Reads the settings of an identity provider.
-pub(super) fn issuer(text: &str) -> Result<IssuerSettings, String> {
-    issuer::parse(text, |text| parse_duration(text).ok()).map_err(|error| error.to_string())
-}
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -43,10 +43,50 @@ pub const KUBECONFIGS: &[(&str, Client<'static>)] = &[
 /// The owner of the certificate, for the log.
 const WHOSE: &str = "the API";
 
+/// The origin of a certificate that clients see.
+#[derive(Clone)]
+pub enum Origin {
+    /// Files of the operator.
+    Files(Arc<Served>),
+    /// A CA of the platform or of this process.
+    Authority(Arc<Authority>),
+}
+
+impl Origin {
+    pub fn files(certificate: &Path, key: &Path) -> Result<Origin, tls::Error> {
+        Ok(Origin::Files(Arc::new(Served::open(certificate, key)?)))
+    }
+
+    /// Returns the certificate, the newest one at each handshake.
+    pub fn certificate(&self) -> Arc<dyn ResolvesServerCert> {
+        match self {
+            Origin::Files(served) => served.clone(),
+            Origin::Authority(authority) => authority.certificate(),
+        }
+    }
+
+    /// Returns whether the certificate is valid for this host name.
+    pub fn is_for(&self, name: &str) -> bool {
+        match self {
+            Origin::Files(served) => served.is_for(name),
+            Origin::Authority(authority) => authority.is_for(name),
+        }
+    }
+
+    /// Returns the validity period of the certificate, in seconds since 1970.
+    pub fn period(&self) -> Option<Range<i64>> {
+        match self {
+            Origin::Files(served) => served.period(),
+            Origin::Authority(authority) => authority.server_period(),
+        }
+    }
+}
+
 pub struct Access {
     authority: Arc<Authority>,
     authenticator: Arc<Authenticator>,
-    served: Option<Arc<Served>>,
+    /// The certificate that the API shows.
+    shown: Origin,
     trusted: Option<PathBuf>,
     folder: PathBuf,
     server_url: String,
@@ -66,15 +106,17 @@ impl Access {
         further: Vec<String>,
     ) -> Result<Self, tls::Error> {
         let names = names(addresses, &settings.api.name).chain(further);
-        let authority = Authority::open(&data_dir.join("pki"), names, SystemTime::now())?;
-        let pair = settings.api.tls_certificate.as_ref().zip(settings.api.tls_key.as_ref());
-        let served = pair.map(|(certificate, key)| Served::open(certificate, key)).transpose()?;
+        let authority = Arc::new(Authority::open(&data_dir.join("pki"), names, SystemTime::now())?);
+        let shown = match (&settings.api.tls_certificate, &settings.api.tls_key) {
+            (Some(certificate), Some(key)) => Origin::files(certificate, key)?,
+            _ => Origin::Authority(authority.clone()),
+        };
         let issuers =
             settings.jwt_issuer.iter().map(|issuer| Issuer::new(issuer.clone(), RefreshPolicy::default())).collect();
         let access = Access {
-            authority: Arc::new(authority),
+            authority,
             authenticator: Arc::new(Authenticator::default().with_issuers(issuers)),
-            served: served.map(Arc::new),
+            shown,
             trusted: settings.api.tls_ca.clone(),
             folder: data_dir.join(""),
             server_url: server_url(&settings.api.name, addresses),
@@ -93,15 +135,13 @@ impl Access {
     }
 
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, tls::Error> {
-        self.authority.server_config(self.served.clone())
+        let served = if let Origin::Files(served) = &self.shown { Some(served.clone()) } else { None };
+        self.authority.server_config(served)
     }
 
-    /// Returns the certificate that the API shows.
-    pub fn certificate(&self) -> Arc<dyn ResolvesServerCert> {
-        match &self.served {
-            Some(served) => served.clone(),
-            None => self.authority.certificate(),
-        }
+    /// Returns the origin of the certificate that the API shows.
+    pub fn shown(&self) -> Origin {
+        self.shown.clone()
     }
 
     /// Returns the platform's certificate authority, which this keeps.
@@ -109,15 +149,9 @@ impl Access {
         self.authority.clone()
     }
 
-    /// Returns whether the certificate that the API shows is valid for this host name.
-    pub fn is_for(&self, name: &str) -> bool {
-        self.served.as_ref().map_or_else(|| self.authority.is_for(name), |served| served.is_for(name))
-    }
-
     /// Returns the validity periods of the API's certificate and of the authority's, in seconds since 1970.
     pub fn periods(&self) -> [Option<Range<i64>>; 2] {
-        let served = self.served.as_ref().map_or_else(|| self.authority.server_period(), |served| served.period());
-        [served, self.authority.period()]
+        [self.shown.period(), self.authority.period()]
     }
 
     /// Returns the administrator's kubeconfig.
@@ -134,7 +168,7 @@ impl Access {
     pub fn reload(&self) {
         let seen = self.file_states();
         self.take_users();
-        if let Some(served) = &self.served {
+        if let Origin::Files(served) = &self.shown {
             maintenance::log_read(WHOSE, served.reload());
         }
         *self.seen.lock() = seen;
@@ -145,7 +179,7 @@ impl Access {
         if now != *self.seen.lock() {
             self.take_users();
         }
-        if let Some(served) = &self.served {
+        if let Origin::Files(served) = &self.shown {
             maintenance::log_read(WHOSE, served.follow());
         }
         *self.seen.lock() = now;
@@ -163,7 +197,7 @@ impl Access {
             Err(error) => tracing::error!(%error, "failed to renew the API's certificates"),
             Ok(_) => {}
         }
-        if let Some(served) = &self.served {
+        if let Origin::Files(served) = &self.shown {
             maintenance::warn_of_end(WHOSE, served);
         }
     }
@@ -225,10 +259,10 @@ impl Access {
     }
 
     fn trust(&self) -> Result<Trust, tls::Error> {
-        match (&self.served, &self.trusted) {
-            (None, _) => Ok(Trust::Authority(self.authority.certificate_pem().to_string())),
-            (Some(_), None) => Ok(Trust::System),
-            (Some(_), Some(path)) => tls::authorities(path).map(Trust::Authority),
+        match (&self.shown, &self.trusted) {
+            (Origin::Authority(authority), _) => Ok(Trust::Authority(authority.certificate_pem().to_string())),
+            (Origin::Files(_), None) => Ok(Trust::System),
+            (Origin::Files(_), Some(path)) => tls::authorities(path).map(Trust::Authority),
         }
     }
 }

@@ -5,56 +5,43 @@ use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::api::Api;
+use super::Process;
 use super::demo;
 use super::manifests::Report;
 use super::scheduling::reachable;
 use crate::config::{Role, Settings};
 
-pub struct Banner<'a> {
-    pub settings: &'a Settings,
-    pub is_demo: bool,
-    pub dns: &'a [SocketAddr],
-    /// The addresses of the encrypted transports, by their short names.
-    pub encrypted: Vec<(&'static str, Vec<SocketAddr>)>,
-    /// The API, if it runs in this process.
-    pub api: Option<&'a Api>,
-    pub admin: &'a [SocketAddr],
-    /// `http` or `https`.
-    pub admin_scheme: &'a str,
-    pub applied: Option<&'a Report>,
-}
-
 /// Prints the banner to standard output. An error is ignored.
-pub fn print(banner: &Banner<'_>) {
-    let _ = io::stdout().write_all(text(banner).as_bytes());
+pub(super) fn print(process: &Process, settings: &Settings, is_demo: bool) {
+    let _ = io::stdout().write_all(text(process, settings, is_demo).as_bytes());
 }
 
-fn text(banner: &Banner<'_>) -> String {
-    let Banner { settings, is_demo, dns, encrypted, api, admin, admin_scheme, applied } = banner;
+fn text(process: &Process, settings: &Settings, is_demo: bool) -> String {
+    let Process { dns, api, admin_addresses: admin, applied, certificates, .. } = process;
     let mut text = String::new();
     // Writing to a String cannot fail.
     let mut line = |what: &str, value: String| {
         let _ = writeln!(text, "  {what:<11} {value}");
     };
-    if !dns.is_empty() {
-        line("DNS", format!("{} (UDP and TCP)", list(dns)));
-    }
-    for (name, addresses) in encrypted.iter().filter(|(_, addresses)| !addresses.is_empty()) {
-        line(name, list(addresses));
+    if let Some(dns) = dns {
+        line("DNS", format!("{} (UDP and TCP)", list(dns.addresses())));
+        for (name, addresses) in dns.encrypted().iter().filter(|(_, addresses)| !addresses.is_empty()) {
+            line(name, list(addresses));
+        }
     }
     if let Some(api) = api {
         line("API", format!("{} (at {})", list(&api.addresses), api.access.server_url()));
         line("kubeconfig", api.access.admin_kubeconfig().display().to_string());
     }
     if !admin.is_empty() {
+        let admin_scheme = if certificates.admin.is_some() { "https" } else { "http" };
         line("admin", format!("{admin_scheme}://{}/ (dashboard, livez, readyz, metrics)", list(admin)));
     }
     if settings.has(Role::Scheduler) || settings.dns_follows_api() {
         let demo = " (a demo: cannot be delegated; to set your own domain, run \"signpost init\")";
-        line("domain", format!("{}{}", settings.domain, if *is_demo { demo } else { "" }));
+        line("domain", format!("{}{}", settings.domain, if is_demo { demo } else { "" }));
     }
-    if *is_demo && !demo::has_local() {
+    if is_demo && !demo::has_local() {
         line("HAProxy", "not found: the shard \"local\" is missing; install HAProxy, and start again".to_owned());
     }
     if let Some(folder) = &settings.zones {
@@ -74,7 +61,7 @@ fn text(banner: &Banner<'_>) -> String {
             let _ = writeln!(text, "  kept        {kept}");
         }
     }
-    let tries = tries(banner);
+    let tries = tries(process, settings, is_demo);
     if !tries.is_empty() {
         let _ = writeln!(text, "\nTry:");
         for line in tries {
@@ -84,22 +71,24 @@ fn text(banner: &Banner<'_>) -> String {
     text
 }
 
-fn tries(banner: &Banner<'_>) -> Vec<String> {
+fn tries(process: &Process, settings: &Settings, is_demo: bool) -> Vec<String> {
     let mut lines = Vec::new();
-    if let Some(api) = banner.api {
+    if let Some(api) = &process.api {
         let kubeconfig = api.access.admin_kubeconfig();
         lines.push(format!("kubectl --kubeconfig {} get routers,routes -A", kubeconfig.display()));
     }
-    if let (Some(address), true) = (banner.dns.first(), banner.settings.dns_follows_api()) {
+    let dns = process.dns.as_ref().and_then(|dns| dns.addresses().first());
+    if let (Some(address), true) = (dns, settings.dns_follows_api()) {
         let ip = reachable(address.ip());
-        let domain = &banner.settings.domain;
-        let query = if banner.is_demo { format!("myapp-test.routes.{domain}") } else { format!("{domain} SOA") };
+        let domain = &settings.domain;
+        let query = if is_demo { format!("myapp-test.routes.{domain}") } else { format!("{domain} SOA") };
         lines.push(format!("dig @{ip} -p {} {query}", address.port()));
     }
-    if let (Some(address), Some(_), "http") = (banner.admin.first(), banner.api, banner.admin_scheme) {
+    if let (Some(address), Some(_), None) = (process.admin_addresses.first(), &process.api, &process.certificates.admin)
+    {
         // A path such as target/release/signpost works in this directory.
         let program = std::env::args_os().next().map_or_else(|| PathBuf::from("signpost"), PathBuf::from);
-        let data_dir = banner.settings.data_dir.display();
+        let data_dir = settings.data_dir.display();
         lines.push(format!("{} dashboard --data-dir {data_dir} --admin-listen {address}", program.display()));
     }
     lines

@@ -208,7 +208,7 @@ impl Endpoints {
         let certificate = Arc::new(OnceLock::<Arc<Source>>::new());
         let certified = certificate.clone();
         let hosts = Hosts::new(access::names(&addresses, &build.settings.admin.name), move |name| {
-            certified.get().is_some_and(|certificate| certificate.is_for(name))
+            certified.get().is_some_and(|certificate| certificate.origin().is_for(name))
         });
         if !addresses.is_empty() {
             let help = "Requests to the admin endpoints rejected because of the name in their Host header";
@@ -280,9 +280,9 @@ impl<'a> Build<'a> {
             api_places,
             admin_places,
             informers: Vec::new(),
-            control: Tasks::new(),
-            serving: Tasks::new(),
-            edge: Tasks::new(),
+            control: Tasks::default(),
+            serving: Tasks::default(),
+            edge: Tasks::default(),
         }
     }
 
@@ -460,7 +460,7 @@ impl<'a> Build<'a> {
             instance: &instance,
             listened: &self.listened,
             host_key: room::when_there_is_room(&self.starting, host_key).await?,
-            authority: settings.certificate_authority()?,
+            authority: settings.certificate_authority().map_err(Error::Configuration)?,
             base,
             served,
             runtime_settings: &self.runtime_settings,
@@ -543,7 +543,7 @@ impl<'a> Build<'a> {
     async fn load_zones(&mut self, mut bound: Bound, certificate: Option<&Arc<Source>>) -> Result<dns::Loaded, Error> {
         let settings = self.settings;
         if let Some(certificate) = certificate {
-            let tls = TlsBase::new(certificate.certificate());
+            let tls = TlsBase::new(certificate.origin().certificate());
             bound.set_tls(tls.map_err(|error| Error::Failed(format!("encrypted DNS: {error}")))?);
         }
         let platform = match &self.data_dir {

@@ -24,8 +24,8 @@ pub struct CertificateMetrics {
 impl CertificateMetrics {
     fn periods(&self) -> impl Iterator<Item = (&'static str, Range<i64>)> {
         let [api, authority] = self.api.as_ref().map_or([None, None], |access| access.periods());
-        let admin = self.shown.admin.as_ref().and_then(|source| source.period());
-        let dns = self.shown.dns.as_ref().and_then(|source| source.period());
+        let admin = self.shown.admin.as_ref().and_then(|source| source.origin().period());
+        let dns = self.shown.dns.as_ref().and_then(|source| source.origin().period());
         let client = self.kubeconfig.as_deref().and_then(client::certificate_pem).and_then(|pem| tls::pem_period(&pem));
         let all = [("api", api), ("authority", authority), ("admin", admin), ("dns", dns), ("kubeconfig", client)];
         all.into_iter().filter_map(|(name, period)| Some((name, period?)))

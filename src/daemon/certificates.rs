@@ -6,20 +6,16 @@
 //! dashboard depends on the API's tokens.
 
 use std::net::SocketAddr;
-use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::server::ResolvesServerCert;
 
-use super::access::{self, Access};
+use super::access::{self, Access, Origin};
 use super::data_dir::DataDir;
 use super::maintenance::{self, Maintenance, MaintenanceTask};
 use crate::config::{AdminTls, Settings};
 use signpost_control::compiler;
-use signpost_runtime::tls::served::Served;
 use signpost_runtime::tls::{self, Authority};
 
 /// The directories of a process's own authorities in its data directory. That of the API's is another, since it signs users, too.
@@ -52,15 +48,9 @@ impl Certificates {
 /// A served certificate.
 pub struct Source {
     whose: &'static str,
-    from: From,
-}
-
-enum From {
-    Api(Arc<Access>),
-    /// The platform's CA, which the API renews.
-    Platform(Arc<Authority>),
-    Files(Arc<Served>),
-    Own(Box<Authority>),
+    origin: Origin,
+    /// Whether it is renewed and read here; [`Access`] does so for the API's.
+    is_own: bool,
 }
 
 impl Source {
@@ -71,16 +61,16 @@ impl Source {
         access: Option<&Arc<Access>>,
         addresses: &[SocketAddr],
     ) -> Result<Option<Arc<Source>>, tls::Error> {
-        let from = match (&settings.admin_tls(), access, data_dir) {
+        let (origin, is_own) = match (&settings.admin_tls(), access, data_dir) {
             _ if addresses.is_empty() => return Ok(None),
             (AdminTls::Off, _, _) => return Ok(None),
-            (AdminTls::Files { certificate, key }, _, _) => From::files(certificate, key)?,
-            (AdminTls::On, Some(access), _) => From::Api(access.clone()),
+            (AdminTls::Files { certificate, key }, _, _) => (Origin::files(certificate, key)?, true),
+            (AdminTls::On, Some(access), _) => (access.shown(), false),
             (AdminTls::On, None, data_dir) => {
-                From::own(data_dir, ADMIN_FOLDER, access::names(addresses, &settings.admin.name))?
+                (of_own_authority(data_dir, ADMIN_FOLDER, access::names(addresses, &settings.admin.name))?, true)
             }
         };
-        Ok(Some(Arc::new(Source { whose: ADMIN, from })))
+        Ok(Some(Arc::new(Source { whose: ADMIN, origin, is_own })))
     }
 
     /// Returns the certificate of encrypted DNS that the settings configure. Without files, it is for `names`; the certificate of
@@ -94,77 +84,46 @@ impl Source {
         if !settings.has_encrypted_dns() {
             return Ok(None);
         }
-        let from = match (&settings.dns.certificate, &settings.dns.key, access) {
-            (Some(certificate), Some(key), _) => From::files(certificate, key)?,
-            (.., Some(access)) => From::Platform(access.authority()),
-            (.., None) => From::own(data_dir, DNS_FOLDER, names)?,
+        let (origin, is_own) = match (&settings.dns.certificate, &settings.dns.key, access) {
+            (Some(certificate), Some(key), _) => (Origin::files(certificate, key)?, true),
+            (.., Some(access)) => (Origin::Authority(access.authority()), false),
+            (.., None) => (of_own_authority(data_dir, DNS_FOLDER, names)?, true),
         };
-        Ok(Some(Arc::new(Source { whose: DNS, from })))
+        Ok(Some(Arc::new(Source { whose: DNS, origin, is_own })))
     }
 
-    /// Returns the certificate, the newest one at each handshake.
-    pub fn certificate(&self) -> Arc<dyn ResolvesServerCert> {
-        match &self.from {
-            From::Api(access) => access.certificate(),
-            From::Files(served) => served.clone(),
-            From::Platform(authority) => authority.certificate(),
-            From::Own(authority) => authority.certificate(),
-        }
+    pub fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// Returns the TLS settings for HTTP.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, tls::Error> {
-        tls::server_config(self.certificate())
-    }
-
-    /// Returns whether the certificate is valid for this host name.
-    pub fn is_for(&self, name: &str) -> bool {
-        match &self.from {
-            From::Api(access) => access.is_for(name),
-            From::Files(served) => served.is_for(name),
-            From::Platform(authority) => authority.is_for(name),
-            From::Own(authority) => authority.is_for(name),
-        }
-    }
-
-    /// Returns the validity period of the certificate, in seconds since 1970.
-    pub fn period(&self) -> Option<Range<i64>> {
-        match &self.from {
-            From::Api(access) => access.periods()[0].clone(),
-            From::Files(served) => served.period(),
-            From::Platform(authority) => authority.server_period(),
-            From::Own(authority) => authority.server_period(),
-        }
+        tls::server_config(self.origin.certificate())
     }
 
     fn reload(&self) {
-        if let From::Files(served) = &self.from {
+        if let (Origin::Files(served), true) = (&self.origin, self.is_own) {
             maintenance::log_read(self.whose, served.reload());
         }
     }
 }
 
-impl From {
-    fn files(certificate: &Path, key: &Path) -> Result<From, tls::Error> {
-        Ok(From::Files(Arc::new(Served::open(certificate, key)?)))
-    }
-
-    fn own(
-        data_dir: Option<&DataDir>,
-        folder: &str,
-        names: impl IntoIterator<Item = String>,
-    ) -> Result<From, tls::Error> {
-        let data_dir = data_dir.expect("the configuration was checked: this needs a data directory");
-        Ok(From::Own(Box::new(Authority::open(&data_dir.join(folder), names, SystemTime::now())?)))
-    }
+fn of_own_authority(
+    data_dir: Option<&DataDir>,
+    folder: &str,
+    names: impl IntoIterator<Item = String>,
+) -> Result<Origin, tls::Error> {
+    let data_dir = data_dir.expect("the configuration was checked: this needs a data directory");
+    Ok(Origin::Authority(Arc::new(Authority::open(&data_dir.join(folder), names, SystemTime::now())?)))
 }
 
 impl Maintenance for Source {
     fn maintain(&self, due: MaintenanceTask) {
-        match (&self.from, due) {
-            (From::Files(served), MaintenanceTask::Look) => maintenance::log_read(self.whose, served.follow()),
-            (From::Files(served), MaintenanceTask::Renewal) => maintenance::warn_of_end(self.whose, served),
-            (From::Own(authority), due) => {
+        match (&self.origin, due) {
+            _ if !self.is_own => {}
+            (Origin::Files(served), MaintenanceTask::Look) => maintenance::log_read(self.whose, served.follow()),
+            (Origin::Files(served), MaintenanceTask::Renewal) => maintenance::warn_of_end(self.whose, served),
+            (Origin::Authority(authority), due) => {
                 if due == MaintenanceTask::Look && authority.is_valid(SystemTime::now()) {
                     return;
                 }
@@ -172,8 +131,6 @@ impl Maintenance for Source {
                     tracing::error!(%error, "failed to renew the certificate of {}", self.whose);
                 }
             }
-            // The API renews its own certificate.
-            (From::Api(_) | From::Platform(_), _) => {}
         }
     }
 }

@@ -10,34 +10,23 @@ use std::net::SocketAddr;
 use listenfd::ListenFd;
 use socket2::SockRef;
 
+use super::Error;
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
-
-/// The inherited sockets cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum InheritedError {
-    #[error("inherited file descriptor {number}: {reason}; check the service manager's socket unit")]
-    Unusable {
-        number: usize,
-        /// The problem, or the error of the system.
-        reason: String,
-    },
-    /// No setting contains their addresses.
-    #[error(
-        "the service manager passed sockets that no setting uses: {}; add their addresses to dns.listen, \
-         dns.tls.listen, dns.https.listen, dns.quic.listen, api.listen or admin.listen of a role that this process has, or remove them from the socket unit", .0.join(", ")
-    )]
-    Unnamed(Vec<String>),
-}
 
 /// The number of the first inherited file descriptor.
 const FIRST: usize = 3;
 
 /// Takes over the sockets that were passed to this process, if any. Call it once, before threads exist.
-pub fn from_environment() -> Result<InheritedSockets, InheritedError> {
+pub fn from_environment() -> Result<InheritedSockets, Error> {
     let mut passed = ListenFd::from_env();
     let mut given = InheritedSockets::default();
     for at in 0..passed.len() {
-        take(&mut passed, at, &mut given).map_err(|reason| InheritedError::Unusable { number: FIRST + at, reason })?;
+        take(&mut passed, at, &mut given).map_err(|reason| {
+            let number = FIRST + at;
+            Error::Configuration(format!(
+                "inherited file descriptor {number}: {reason}; check the service manager's socket unit"
+            ))
+        })?;
     }
     Ok(given)
 }
@@ -70,7 +59,15 @@ fn check_family(socket: SockRef<'_>, address: SocketAddr) -> Result<(), String> 
 }
 
 /// Returns an error that lists the unclaimed sockets.
-pub fn all_taken(given: &InheritedSockets) -> Result<(), InheritedError> {
+pub fn all_taken(given: &InheritedSockets) -> Result<(), Error> {
     let left = given.left();
-    if left.is_empty() { Ok(()) } else { Err(InheritedError::Unnamed(left)) }
+    if left.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Configuration(format!(
+        "the service manager passed sockets that no setting uses: {}; add their addresses to dns.listen, dns.tls.listen, \
+         dns.https.listen, dns.quic.listen, api.listen or admin.listen of a role that this process has, or remove them from \
+         the socket unit",
+        left.join(", ")
+    )))
 }

@@ -452,8 +452,10 @@ impl Following {
         tasks.spawn("updates of challenges", updates.run(jobs, stop.clone()));
         let zones = zones.answering(questions);
         tasks.spawn("readiness of zones", check.follow(move || missing_zones(&status, &probes), stop.clone()));
-        tasks.spawn_fallible("zones", async move {
-            name_server::run(client, objects, zones, stop).await.inspect_err(|error| tracing::error!("{error}"))
+        tasks.add("zones", async move {
+            let ended = name_server::run(client, objects, zones, stop).await;
+            let ended = ended.inspect_err(|error| tracing::error!("{error}"));
+            ended.map_or_else(|error| format!("failed: {error}"), |()| "ended".to_owned())
         });
     }
 }

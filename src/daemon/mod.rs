@@ -63,7 +63,6 @@ use self::tasks::Tasks;
 use crate::admin::Admin;
 use crate::admin::health::Health;
 use crate::admin::liveness::Liveness;
-use crate::config::parts::AccountKeyError;
 use crate::config::{self, ConfigSources, Settings};
 use signpost_apiserver::store::embedded::OpenError;
 use signpost_control::name_server::domain::{DomainMismatch, Domains};
@@ -94,8 +93,8 @@ pub enum Error {
     Listen(#[from] sockets::ListenError),
     #[error("cannot listen: {0}")]
     ListenDns(#[from] transport::BindError),
-    #[error(transparent)]
-    Inherited(#[from] inherited::InheritedError),
+    #[error("{0}")]
+    Configuration(String),
     #[error(transparent)]
     DataDir(#[from] data_dir::DataDirError),
     #[error(transparent)]
@@ -105,8 +104,6 @@ pub enum Error {
     Etcd(String),
     #[error("{0}")]
     EncryptionKey(String),
-    #[error(transparent)]
-    Acme(#[from] AccountKeyError),
     #[error("certificates: {0}")]
     Tls(#[from] tls::Error),
     #[error("cannot open the audit log {}: {source} (--audit-log, or --audit-policy off)", path.display())]
@@ -124,10 +121,6 @@ pub enum Error {
     #[error("{0} (--zones)")]
     ZoneFiles(#[from] static_zones::FolderError),
     #[error(transparent)]
-    Transfers(#[from] secondaries::TransferError),
-    #[error(transparent)]
-    Catalog(#[from] secondaries::CatalogError),
-    #[error(transparent)]
     QueryLog(#[from] query_log::OpenError),
     #[error("no manifest was applied:\n{}", lines(.0))]
     Manifests(Vec<manifests::ManifestError>),
@@ -142,13 +135,10 @@ impl Error {
     pub fn is_configuration(&self) -> bool {
         matches!(
             self,
-            Error::Inherited(_)
+            Error::Configuration(_)
                 | Error::Platform(_)
                 | Error::DomainMismatch(_)
                 | Error::ZoneFiles(_)
-                | Error::Transfers(_)
-                | Error::Catalog(_)
-                | Error::Acme(_)
                 | Error::Manifests(_)
         )
     }
@@ -185,7 +175,7 @@ pub fn run(places: ConfigSources, mut settings: Settings) -> Result<(), Error> {
             built = build::process(&settings, example, given, admin, health.handle().clone()) => built?,
             () = signals.end() => return Ok(()),
         };
-        process.announce(&settings, &places);
+        banner::print(&process, &settings, places.is_demo);
         supervisor::ready(&roles(&settings));
         let outcome = process.serve(&mut signals, places, &mut settings, log).await;
         supervisor::stopping("stopping", settings.lame_duck + STOP_LONGEST);
@@ -244,20 +234,6 @@ struct Process {
 }
 
 impl Process {
-    /// Prints the listeners and the next steps for the operator.
-    fn announce(&self, settings: &Settings, places: &ConfigSources) {
-        banner::print(&banner::Banner {
-            settings,
-            is_demo: places.is_demo,
-            dns: self.dns.as_ref().map(Dns::addresses).unwrap_or_default(),
-            encrypted: self.dns.as_ref().map(Dns::encrypted).unwrap_or_default(),
-            api: self.api.as_ref(),
-            admin: &self.admin_addresses,
-            admin_scheme: if self.certificates.admin.is_some() { "https" } else { "http" },
-            applied: self.applied.as_ref(),
-        });
-    }
-
     /// Runs until a request to stop, or until a critical part fails.
     async fn serve(
         &mut self,

@@ -1,6 +1,7 @@
 //! The process of `signpost agent`: the agent, its admin endpoints, its signals, and its lookup of its own address in DNS.
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -16,10 +17,10 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::data_dir::{DataDir, DataDirError};
+use super::data_dir::DataDir;
 use super::signals::Signals;
 use super::sockets;
-use super::traffic_server::{self, TrafficServer};
+use super::traffic_server::TrafficServer;
 use crate::admin::metrics::Metrics;
 use crate::config::Settings;
 use crate::config::value::system_resolvers;
@@ -106,45 +107,29 @@ pub struct RouterAgent {
     pub settings: Settings,
 }
 
-/// The agent cannot start, or its proxy does not stop.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The system cannot start threads or handle signals.
-    #[error("cannot start threads: {0}")]
-    Workers(#[from] std::io::Error),
-    /// The data directory cannot be used.
-    #[error(transparent)]
-    DataDir(#[from] DataDirError),
-    /// The kubeconfig cannot be used.
-    #[error(transparent)]
-    Client(#[from] client::ClientError),
-    /// The process cannot listen on the admin address.
-    #[error(transparent)]
-    Listen(#[from] sockets::ListenError),
-    #[error(transparent)]
-    Proxy(#[from] ProxyError),
-    #[error("cannot offer the traffic: {0}")]
-    Traffic(#[from] traffic_server::Error),
-}
-
 /// Runs the agent until it has left.
 ///
 /// # Errors
 ///
-/// See [`Error`].
-pub fn run(agent: RouterAgent) -> Result<(), Error> {
+/// The agent cannot start.
+pub fn run(agent: RouterAgent) -> Result<(), Box<dyn Error>> {
     telemetry::init(&agent.settings.log.level, agent.settings.log.format);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(agent))
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.map_err(no_threads)?.block_on(serve(agent))
 }
 
-async fn serve(this: RouterAgent) -> Result<(), Error> {
-    let mut signals = Signals::new()?;
+fn no_threads(error: std::io::Error) -> String {
+    format!("cannot start threads: {error}")
+}
+
+async fn serve(this: RouterAgent) -> Result<(), Box<dyn Error>> {
+    let mut signals = Signals::new().map_err(no_threads)?;
     let directory = DataDir::open(&this.running.directory)?;
     let client = connect(&this.settings).await?;
     let proxy = this.proxy.create(&directory.join("proxy"), this.rendering, &this.isolation)?;
     let mut running = this.running;
-    let traffic = this.traffic.map(|listen| TrafficServer::open(listen, running.instance.address)).transpose()?;
+    let traffic = this.traffic.map(|listen| TrafficServer::open(listen, running.instance.address)).transpose();
+    let traffic = traffic.map_err(|error| format!("cannot offer the traffic: {error}"))?;
     running.instance.traffic = traffic.as_ref().map(TrafficServer::access);
     let instance = running.instance.clone();
     let agent = Agent::new(running, proxy);
@@ -322,7 +307,7 @@ struct AgentMetrics {
 
 /// `/livez`, `/readyz` and `/metrics`.
 fn endpoints(agent: AgentMetrics) -> Endpoints {
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::new(Metrics::default());
     let counted = agent.clone();
     metrics.write_with(move |page| counted.write(page));
     let ready = move || async move {

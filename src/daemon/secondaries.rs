@@ -2,12 +2,13 @@
 //! notifications, and the zones from primary servers.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::Error;
 use crate::config::Settings;
 use crate::config::{secondary, settings};
 use signpost_dns::nameserver::hand_off::{Answer, HandOff, HandOffKind, Handler};
@@ -28,11 +29,6 @@ const COPIES: &str = "secondary";
 
 /// The largest key file in bytes.
 const FILE_MAX: u64 = 1 << 20;
-
-/// The reason why keys cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct KeysError(String);
 
 /// The parts of a name server for its secondary servers.
 pub struct Secondaries {
@@ -62,7 +58,7 @@ impl Handler for Requests {
 
 impl Secondaries {
     /// Reads the keys, and listens to the zones from now on.
-    pub fn new(settings: &Settings, zones: &Arc<Publisher>) -> Result<(Self, Option<Arc<Keys>>), TransferError> {
+    pub fn new(settings: &Settings, zones: &Arc<Publisher>) -> Result<(Self, Option<Arc<Keys>>), Error> {
         let keys = load_keys(settings)?;
         let settings::DnsCatalog { name, group } = settings.dns_catalog.clone();
         let rules = &settings.dns.transfer;
@@ -97,17 +93,14 @@ impl Secondaries {
 }
 
 /// Returns the zones from the primary servers of the settings; `None` without any.
-fn copied(
-    settings: &Settings,
-    keys: Option<&Keys>,
-    publisher: &Arc<Publisher>,
-) -> Result<Option<Secondary>, TransferError> {
+fn copied(settings: &Settings, keys: Option<&Keys>, publisher: &Arc<Publisher>) -> Result<Option<Secondary>, Error> {
     let mut zones: BTreeMap<Name, Vec<Primary>> = BTreeMap::new();
     for server in &settings.dns.primary {
         let tls = match &server.tls {
             Some(name) => {
                 let mut client = match &server.ca {
-                    Some(file) => trust::only_file(file).map_err(|error| TransferError::Ca(error.to_string()))?,
+                    Some(file) => trust::only_file(file)
+                        .map_err(|error| Error::Configuration(format!("{error} (dns.primary)")))?,
                     None => trust::of_system(),
                 };
                 client.alpn_protocols = vec![ALPN.to_vec()];
@@ -125,23 +118,13 @@ fn copied(
         return Ok(None);
     }
     let directory = settings.data_dir.join(COPIES);
-    let failed = |source| TransferError::Directory { directory: directory.clone(), source };
-    Secondary::new(zones, &directory, publisher.clone()).map(Some).map_err(failed)
-}
-
-/// The reason why zones cannot be transferred.
-#[derive(Debug, thiserror::Error)]
-pub enum TransferError {
-    #[error(transparent)]
-    Keys(#[from] KeysError),
-    #[error("{0} (dns.primary)")]
-    Ca(String),
-    #[error("{}: {source}; the copies of zones from primary servers are there (--data-dir)", directory.display())]
-    Directory {
-        directory: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    let copies = Secondary::new(zones, &directory, publisher.clone()).map_err(|error| {
+        let shown = directory.display();
+        Error::Configuration(format!(
+            "{shown}: {error}; the copies of zones from primary servers are there (--data-dir)"
+        ))
+    })?;
+    Ok(Some(copies))
 }
 
 /// Serves the copies of zones from primary servers.
@@ -167,38 +150,32 @@ pub async fn notify(notifier: Arc<Notifier>, stop: CancellationToken) {
     stop.cancelled().await;
 }
 
-/// The catalog is at or below a zone that this process serves.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "dns.catalog.name: {name} is at or below the served zone {zone}; set a name outside all zones, such as catalog.invalid"
-)]
-pub struct CatalogError {
-    name: Name,
-    zone: Name,
-}
-
 /// Checks that the catalog is not at or below a zone that was read.
-pub fn check_catalog(catalog: Option<&Arc<Catalog>>) -> Result<(), CatalogError> {
-    match catalog.and_then(|catalog| Some((catalog.name().clone(), catalog.zone_above()?))) {
-        Some((name, zone)) => Err(CatalogError { name, zone }),
+pub fn check_catalog(catalog: Option<&Arc<Catalog>>) -> Result<(), Error> {
+    match catalog.and_then(|catalog| Some((catalog.name(), catalog.zone_above()?))) {
+        Some((name, zone)) => Err(Error::Configuration(format!(
+            "dns.catalog.name: {name} is at or below the served zone {zone}; set a name outside all zones, such as \
+             catalog.invalid"
+        ))),
         None => Ok(()),
     }
 }
 
 /// Reads the key files, and checks that the keys that the settings name exist; `None` without key files.
-pub fn load_keys(settings: &Settings) -> Result<Option<Arc<Keys>>, KeysError> {
+pub fn load_keys(settings: &Settings) -> Result<Option<Arc<Keys>>, Error> {
     let mut all = Vec::new();
     for path in &settings.dns.tsig_keys {
         all.extend(read_file(path)?);
     }
-    let keys = Keys::new(all).map_err(|error| KeysError(format!("{error} (dns.tsig-keys)")))?;
+    let keys = Keys::new(all).map_err(|error| Error::Configuration(format!("{error} (dns.tsig-keys)")))?;
     let missing = |name: &&Name| keys.get(name).is_none();
     let of_rules = settings.dns.transfer.iter().flat_map(|rule| &rule.keys);
     let of_secondaries = settings.dns.secondary.iter().filter_map(|server| server.key.as_ref());
     let of_primaries = settings.dns.primary.iter().filter_map(|server| server.key.as_ref());
     let of_updates = settings.dns.update.iter().map(|right| &right.key);
     if let Some(name) = of_rules.chain(of_secondaries).chain(of_primaries).chain(of_updates).find(missing) {
-        return Err(KeysError(format!("key {name} is in no key file; add it, or correct the name (dns.tsig-keys)")));
+        let problem = format!("key {name} is in no key file; add it, or correct the name (dns.tsig-keys)");
+        return Err(Error::Configuration(problem));
     }
     Ok((!keys.is_empty()).then(|| Arc::new(keys)))
 }
@@ -208,20 +185,20 @@ pub fn load_keys(settings: &Settings) -> Result<Option<Arc<Keys>>, KeysError> {
 /// # Errors
 ///
 /// The problem with its location, and what to do.
-pub fn read_file(path: &Path) -> Result<Vec<keys::Key>, KeysError> {
+pub fn read_file(path: &Path) -> Result<Vec<keys::Key>, Error> {
     use std::os::unix::fs::PermissionsExt;
-    let failed = |error: std::io::Error| KeysError(format!("{}: {error}", path.display()));
+    let shown = path.display();
+    let failed = |error: std::io::Error| Error::Configuration(format!("{shown}: {error}"));
     let metadata = std::fs::metadata(path).map_err(failed)?;
     let mode = metadata.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
-        let shown = path.display();
-        return Err(KeysError(format!(
+        return Err(Error::Configuration(format!(
             "{shown}: mode {mode:04o} lets other users read the keys; run \"chmod 600 {shown}\""
         )));
     }
     if metadata.len() > FILE_MAX {
-        return Err(KeysError(format!("{}: {} bytes are too many for a key file", path.display(), metadata.len())));
+        return Err(Error::Configuration(format!("{shown}: {} bytes are too many for a key file", metadata.len())));
     }
     let text = std::fs::read_to_string(path).map_err(failed)?;
-    keys::read(&text).map_err(|error| KeysError(format!("{}:{}: {}", path.display(), error.line, error.problem)))
+    keys::read(&text).map_err(|error| Error::Configuration(format!("{shown}:{}: {}", error.line, error.problem)))
 }

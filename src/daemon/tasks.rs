@@ -1,6 +1,5 @@
 //! The tasks of a process: each has a name, can be stopped, and is waited for.
 
-use std::fmt::Display;
 use std::future::Future;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Tasks that are stopped together.
+#[derive(Default)]
 pub struct Tasks {
     stop: CancellationToken,
     /// The tasks; each returns the reason for its end.
@@ -17,11 +17,6 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Returns an empty set.
-    pub fn new() -> Self {
-        Tasks { stop: CancellationToken::new(), set: JoinSet::new(), names: Default::default() }
-    }
-
     /// Returns the token that stops all tasks. Each task has its own child of it.
     pub fn stop_token(&self) -> CancellationToken {
         self.stop.clone()
@@ -33,18 +28,6 @@ impl Tasks {
             task.await;
             "ended".to_owned()
         });
-    }
-
-    /// Spawns a task that can fail: then the error is the reason for its end.
-    pub fn spawn_fallible<E: Display>(
-        &mut self,
-        name: impl Into<String>,
-        task: impl Future<Output = Result<(), E>> + Send + 'static,
-    ) {
-        self.add(
-            name,
-            async move { task.await.map_or_else(|error| format!("failed: {error}"), |()| "ended".to_owned()) },
-        );
     }
 
     /// Watches work outside the set, such as a thread: `ended` returns the reason if it ends by itself.
@@ -73,7 +56,8 @@ impl Tasks {
         self.names.insert(handle.id(), name.into());
     }
 
-    fn add(&mut self, name: impl Into<String>, task: impl Future<Output = String> + Send + 'static) {
+    /// Runs a task that returns the reason for its end.
+    pub fn add(&mut self, name: impl Into<String>, task: impl Future<Output = String> + Send + 'static) {
         let handle = self.set.spawn(task);
         self.names.insert(handle.id(), name.into());
     }
@@ -113,12 +97,6 @@ impl Tasks {
     }
 }
 
-impl Default for Tasks {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,12 +104,12 @@ mod tests {
 
     #[tokio::test]
     async fn tasks_that_end_early_are_named() {
-        let mut tasks = Tasks::new();
+        let mut tasks = Tasks::default();
         let stop = tasks.stop_token();
         tasks.spawn("good", async move { stop.cancelled().await });
         tasks.spawn("hasty", async {});
         assert_eq!(tasks.failure().await, "hasty ended");
-        tasks.spawn_fallible("unlucky", async { Err("the disk is gone") });
+        tasks.add("unlucky", async { "failed: the disk is gone".to_owned() });
         assert_eq!(tasks.failure().await, "unlucky failed: the disk is gone");
         tasks.spawn("rash", async { panic!("of its own") });
         let failure = tasks.failure().await;

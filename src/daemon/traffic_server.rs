@@ -3,6 +3,7 @@
 //! It has a certificate and a token of its own, which are new at each start, and which the agent publishes in its Lease. A user who may
 //! read the Lease can therefore read the traffic, and verify that it comes from the agent that wrote the Lease.
 
+use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -32,17 +33,6 @@ const NAMESPACES_MAX: usize = 64;
 /// The most connections: the processes with a dashboard are few.
 const CONNECTIONS_MAX: usize = 64;
 
-/// The endpoint cannot be offered.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error(transparent)]
-    Listen(#[from] sockets::ListenError),
-    #[error("cannot create a certificate: {0}")]
-    Certificate(String),
-    #[error(transparent)]
-    Tls(#[from] tls::Error),
-}
-
 /// The endpoint before it is served.
 pub struct TrafficServer {
     listener: TcpListener,
@@ -52,11 +42,11 @@ pub struct TrafficServer {
 
 impl TrafficServer {
     /// Listens, with a certificate for the address of the instance.
-    pub fn open(listen: SocketAddr, address: IpAddr) -> Result<TrafficServer, Error> {
+    pub fn open(listen: SocketAddr, address: IpAddr) -> Result<TrafficServer, Box<dyn Error>> {
         let mut listeners = sockets::listen(&[listen], "--traffic-port", &mut InheritedSockets::default())?;
         let listener = listeners.remove(0);
         let port = listener.local_addr().map_or(listen.port(), |address| address.port());
-        let failed = |error: &dyn std::fmt::Display| Error::Certificate(error.to_string());
+        let failed = |error: &dyn std::fmt::Display| format!("cannot create a certificate: {error}");
         let made = rcgen::generate_simple_self_signed(vec![address.to_string()]).map_err(|error| failed(&error))?;
         let certificate = made.cert.der().clone();
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(|error| failed(&error))?;

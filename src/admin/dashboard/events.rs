@@ -11,7 +11,7 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::ask::Failure;
@@ -26,8 +26,9 @@ const CHOICES_MAX: usize = 100;
 pub type EventFeeds = Pool<EventSummary>;
 
 /// The displayed fields of an Event.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EventSummary {
+    #[serde(skip)]
     warning: bool,
     reason: Box<str>,
     note: Box<str>,
@@ -173,18 +174,10 @@ fn is_wanted(event: &EventSummary, wanted: &Wanted, words: &[String]) -> bool {
 }
 
 fn item((key, event): &Keyed) -> Value {
-    json!({
-        "key": key.to_string(),
-        "type": if event.warning { "Warning" } else { "Normal" },
-        "reason": event.reason,
-        "note": event.note,
-        "kind": event.kind,
-        "namespace": event.namespace,
-        "name": event.name,
-        "reporter": event.reporter,
-        "count": event.count,
-        "at": event.at.to_string(),
-    })
+    let mut item = json!(**event);
+    item["key"] = json!(key.to_string());
+    item["type"] = json!(if event.warning { "Warning" } else { "Normal" });
+    item
 }
 
 #[cfg(test)]

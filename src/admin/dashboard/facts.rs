@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{page_size, search_words};
@@ -18,7 +18,7 @@ const NAMESPACES_MAX: usize = 2_000;
 /// The maximum number of pairs of a namespace and a Router in the response: those with the most Routes.
 const LINKS_MAX: usize = 8_000;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RouteSummary {
     router: Option<Box<str>>,
     dns: Option<Box<str>>,
@@ -193,17 +193,10 @@ fn is_wanted((key, summary): &Keyed, wanted: &Wanted, words: &[String]) -> bool 
 }
 
 fn item((key, summary): &Keyed) -> Value {
-    json!({
-        "namespace": key.namespace,
-        "name": key.name,
-        "dns": summary.dns,
-        "alias": summary.alias,
-        "host": summary.host,
-        "router": summary.router,
-        "state": summary.state,
-        "reason": summary.reason,
-        "created": summary.created.map(|time| time.to_string()),
-    })
+    let mut item = json!(**summary);
+    item["namespace"] = json!(key.namespace);
+    item["name"] = json!(key.name);
+    item
 }
 
 #[cfg(test)]

@@ -34,19 +34,10 @@ pub type Feed = Informer<RouteSummary, Arc<Mutex<Recent>>>;
 pub struct Recent {
     version: u64,
     /// The changes, each with its version.
-    changes: VecDeque<(u64, Changed)>,
+    changes: VecDeque<(u64, ChangeSummary)>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Changed {
-    Route(ObjectKey),
-    Router,
-    Zone,
-    /// All Routes: they were listed again.
-    All,
-}
-
-/// The changes since a version, for a viewer.
+/// Changes, for a viewer.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
 pub struct ChangeSummary {
     pub version: u64,
@@ -62,12 +53,24 @@ pub struct ChangeSummary {
 const NAMED_MAX: usize = 32;
 
 impl ChangeSummary {
-    /// Returns the union of the changes of two informers.
+    /// Returns the change of all objects: they were listed again.
+    fn all() -> ChangeSummary {
+        ChangeSummary { more: true, routers: true, zones: true, ..ChangeSummary::default() }
+    }
+
+    /// Returns the union of changes; their versions are added, as those of two informers.
     pub fn and(mut self, other: ChangeSummary) -> ChangeSummary {
         self.version += other.version;
-        self.more |= other.more || self.routes.len() + other.routes.len() > NAMED_MAX;
-        self.routes.extend(other.routes);
-        self.routes.truncate(NAMED_MAX);
+        self.more |= other.more;
+        for name in other.routes {
+            if self.routes.contains(&name) {
+                continue;
+            }
+            match self.routes.len() < NAMED_MAX {
+                true => self.routes.push(name),
+                false => self.more = true,
+            }
+        }
         self.routers |= other.routers;
         self.zones |= other.zones;
         self
@@ -105,7 +108,7 @@ impl Feed {
 }
 
 impl Recent {
-    fn push(&mut self, changed: Changed) {
+    fn push(&mut self, changed: ChangeSummary) {
         self.version += 1;
         if self.changes.len() == RECENT_MAX {
             self.changes.pop_front();
@@ -114,29 +117,13 @@ impl Recent {
     }
 
     fn since(&self, version: u64) -> ChangeSummary {
-        let mut news = ChangeSummary { version: self.version, ..ChangeSummary::default() };
         // The kind of a dropped change is unknown.
-        if self.version > version && self.changes.front().is_none_or(|(first, _)| *first > version + 1) {
-            (news.more, news.routers, news.zones) = (true, true, true);
-        }
+        let is_gap = self.version > version && self.changes.front().is_none_or(|(first, _)| *first > version + 1);
+        let mut news = if is_gap { ChangeSummary::all() } else { ChangeSummary::default() };
         for (_, changed) in self.changes.iter().filter(|(at, _)| *at > version) {
-            match changed {
-                Changed::Route(key) => {
-                    let name = key.to_string();
-                    if !news.routes.contains(&name) {
-                        if news.routes.len() < NAMED_MAX {
-                            news.routes.push(name);
-                        } else {
-                            news.more = true;
-                        }
-                    }
-                }
-                Changed::Router => news.routers = true,
-                Changed::Zone => news.zones = true,
-                Changed::All => (news.more, news.routers, news.zones) = (true, true, true),
-            }
+            news = news.and(changed.clone());
         }
-        news
+        ChangeSummary { version: self.version, ..news }
     }
 }
 
@@ -148,12 +135,13 @@ async fn follow(
     recent: Arc<Mutex<Recent>>,
 ) {
     loop {
+        let none = ChangeSummary::default();
         let changed = tokio::select! {
-            change = routes.next() => name(change).map_or(Changed::All, Changed::Route),
-            change = next(&mut routers) => name(change).map_or(Changed::All, |_| Changed::Router),
-            change = next(&mut zones) => name(change).map_or(Changed::All, |_| Changed::Zone),
+            change = routes.next() => name(change).map(|key| ChangeSummary { routes: vec![key.to_string()], ..none }),
+            change = next(&mut routers) => name(change).map(|_| ChangeSummary { routers: true, ..none }),
+            change = next(&mut zones) => name(change).map(|_| ChangeSummary { zones: true, ..none }),
         };
-        recent.lock().push(changed);
+        recent.lock().push(changed.unwrap_or_else(ChangeSummary::all));
     }
 }
 
@@ -179,22 +167,23 @@ mod tests {
     #[test]
     fn news_are_named_once_and_bounded() {
         let mut recent = Recent::default();
+        let route = |name: &str| ChangeSummary { routes: vec![format!("shop/{name}")], ..ChangeSummary::default() };
         assert_eq!(recent.since(0), ChangeSummary::default());
         for name in ["a", "b", "a"] {
-            recent.push(Changed::Route(ObjectKey::namespaced("shop", name)));
+            recent.push(route(name));
         }
-        recent.push(Changed::Zone);
+        recent.push(ChangeSummary { zones: true, ..ChangeSummary::default() });
         let news = recent.since(0);
         assert_eq!(news.routes, ["shop/a", "shop/b"]);
         assert_eq!((news.version, news.more, news.routers, news.zones), (4, false, false, true));
         assert_eq!(recent.since(3).routes, Vec::<String>::new());
         for number in 0..40 {
-            recent.push(Changed::Route(ObjectKey::namespaced("shop", &number.to_string())));
+            recent.push(route(&number.to_string()));
         }
         let news = recent.since(4);
         assert_eq!((news.routes.len(), news.more, news.routers), (NAMED_MAX, true, false));
         for _ in 0..RECENT_MAX {
-            recent.push(Changed::Router);
+            recent.push(ChangeSummary { routers: true, ..ChangeSummary::default() });
         }
         assert!(recent.since(4).more, "what was forgotten may have been anything");
         assert!(!recent.since(recent.version - 1).more);

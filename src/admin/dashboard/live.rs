@@ -186,7 +186,7 @@ impl Viewer {
 fn state(shared: &Shared, feeds: &[Arc<Feed>], zones: bool) -> Value {
     let healths: Vec<_> = feeds.iter().map(|feed| feed.objects.health()).collect();
     let error = healths.iter().filter(|health| !health.connected).find_map(|health| health.error.clone());
-    let report = shared.health.report();
+    let report = shared.admin.health.report();
     let (missing, warnings) = if zones { (report.missing(), report.warnings()) } else { Default::default() };
     let connected = healths.iter().all(|health| health.connected);
     json!({"connected": connected, "error": error, "missing": missing, "warnings": warnings})

@@ -42,7 +42,6 @@ pub mod traffic;
 pub mod zones;
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -69,14 +68,9 @@ use self::places::StreamLimiter;
 use self::samples::Samples;
 use self::session::{Renewal, Rights, Session, Sessions};
 use self::traffic::Agents;
-use self::zones::ServedZones;
 use super::Admin;
 use super::exposition::Format;
-use super::health::Health;
 use super::host::exact_authority;
-use super::metrics::Metrics;
-use super::secondaries::Secondaries;
-use super::sources::Sources;
 use signpost_runtime::httpd::Encrypted;
 
 /// The maximum size of a browser's request: a token, and a few words.
@@ -111,18 +105,13 @@ pub struct Shared {
     events: EventFeeds,
     samples: Samples,
     agents: Agents,
-    served: Arc<ServedZones>,
-    secondaries: Arc<Secondaries>,
-    sources: Arc<Sources>,
-    /// The addresses of the process's name server.
-    dns_listen: Vec<SocketAddr>,
+    /// The parts of this process that the page shows.
+    admin: Admin,
     /// The permit to read zones: one request at a time.
     zone_reads: Arc<Semaphore>,
     streams: Arc<StreamLimiter>,
     /// The permits for API responses to browsers, which may read them slowly.
     answers: Arc<Semaphore>,
-    health: Arc<Health>,
-    metrics: Arc<Metrics>,
     started: SystemTime,
     stop: OnceLock<CancellationToken>,
 }
@@ -139,15 +128,10 @@ impl Dashboard {
             events: EventFeeds::default(),
             samples: Samples::default(),
             agents: Agents::default(),
-            served: admin.served.clone(),
-            secondaries: admin.secondaries.clone(),
-            sources: admin.sources.clone(),
-            dns_listen: admin.dns_listen.clone(),
+            admin: admin.clone(),
             zone_reads: Arc::new(Semaphore::new(1)),
             streams: StreamLimiter::new(live::STREAMS_MAX, live::STREAMS_OF_USER_MAX),
             answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
-            health: admin.health.clone(),
-            metrics: admin.metrics.clone(),
             started: SystemTime::now(),
             stop: OnceLock::new(),
         }))
@@ -171,7 +155,7 @@ impl Dashboard {
         let mut ticks = tokio::time::interval(samples::INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-            if let Ok(page) = shared.metrics.encode(Format::OpenMetrics) {
+            if let Ok(page) = shared.admin.metrics.encode(Format::OpenMetrics) {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 shared.samples.take(&page, u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
             }
@@ -407,18 +391,17 @@ impl SignIn {
 
 async fn who(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
     let providers = shared.logins()?.names();
-    // No session is a valid answer, not a failure.
-    let nobody = |failure: Failure| match failure.status {
-        StatusCode::UNAUTHORIZED => Ok(json_of(&json!({"user": null, "providers": providers}))),
-        _ => Err(failure),
-    };
     match shared.signed_in(&headers).await {
         Ok((session, rights)) => {
             let mut answer = described(&session, &rights);
             answer["providers"] = json!(providers);
             Ok(json_of(&answer))
         }
-        Err(failure) => nobody(failure),
+        // No session is a valid answer, not a failure.
+        Err(failure) if failure.status == StatusCode::UNAUTHORIZED => {
+            Ok(json_of(&json!({"user": null, "providers": providers})))
+        }
+        Err(failure) => Err(failure),
     }
 }
 
@@ -467,18 +450,18 @@ struct WantedSources {
 /// Returns the report about the sources, or the reason why this process has none.
 async fn sources(State(shared): State<Arc<Shared>>, headers: HeaderMap, Query(wanted): Query<WantedSources>) -> Answer {
     shared.admitted(&headers).await?;
-    Ok(json_of(&shared.sources.page(&wanted.q)))
+    Ok(json_of(&shared.admin.sources.page(&wanted.q)))
 }
 
 /// Returns the state of this process, for users that may see its metrics.
 async fn process(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
     shared.admitted(&headers).await?;
     let started = shared.started.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let report = shared.health.report();
+    let report = shared.admin.health.report();
     Ok(json_of(&json!({
         "version": env!("CARGO_PKG_VERSION"),
         "startedMs": u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
-        "dns": shared.dns_listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "dns": shared.admin.dns_listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "ready": report.is_ready(),
         "checks": report.to_string().lines().filter(|line| line.starts_with('[')).collect::<Vec<_>>(),
     })))
@@ -546,11 +529,8 @@ fn is_shown(path: &str) -> bool {
 }
 
 fn json_of(value: &Value) -> Response {
-    json_response(value.to_string().into_bytes())
-}
-
-fn json_response(octets: Vec<u8>) -> Response {
-    ([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], octets).into_response()
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+    (headers, value.to_string()).into_response()
 }
 
 /// The origin of a page (RFC 6454 §6.2): scheme, host, and port.

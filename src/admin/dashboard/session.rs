@@ -112,6 +112,13 @@ pub struct Rights {
     pub event_namespaces: Vec<String>,
 }
 
+impl Rights {
+    /// Returns whether the user may list the Routes of a namespace.
+    pub fn sees(&self, namespace: &str) -> bool {
+        self.all || self.namespaces.iter().any(|one| one == namespace)
+    }
+}
+
 impl Sessions {
     /// Opens a session with `token`, which the API must accept. Returns the session, and the identifier for its cookie.
     /// `namespace` is a namespace to review, for users whose groups do not name any.

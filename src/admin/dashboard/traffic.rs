@@ -13,10 +13,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use axum::extract::{RawQuery, State};
+use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use futures::StreamExt as _;
 use parking_lot::Mutex;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -110,50 +111,36 @@ impl Agents {
     }
 }
 
-/// The parameters of the endpoint.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Wanted {
-    router: Option<String>,
+/// The parameters of the endpoint; an empty one is not given.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Wanted {
+    router: String,
     /// The Route as `namespace/name`.
-    route: Option<String>,
-    namespace: Option<String>,
+    route: String,
+    namespace: String,
 }
 
 impl Wanted {
-    fn of(query: &str) -> Wanted {
-        let mut wanted = Wanted::default();
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            let value = Some(value.into_owned()).filter(|value| !value.is_empty());
-            match &*name {
-                "router" => wanted.router = value,
-                "route" => wanted.route = value,
-                "namespace" => wanted.namespace = value,
-                _ => {}
-            }
-        }
-        wanted
-    }
-
     /// Returns the query for agents, which has only what the user may see; `None`: the user may see nothing of that.
     fn permitted(&self, rights: &Rights) -> Option<String> {
-        let may_see = |namespace: &str| rights.all || rights.namespaces.iter().any(|one| one == namespace);
         let mut query = form_urlencoded::Serializer::new(String::new());
-        match (&self.route, &self.namespace) {
-            (Some(route), _) => {
-                let (namespace, _) = route.split_once('/')?;
-                may_see(namespace).then_some(())?;
-                query.append_pair("route", route);
-            }
-            (None, Some(namespace)) => {
-                may_see(namespace).then_some(())?;
-                query.append_pair("namespace", namespace);
-            }
-            (None, None) if rights.all => {}
-            (None, None) => {
+        match (&*self.route, &*self.namespace) {
+            ("", "") if rights.all => {}
+            ("", "") => {
                 (!rights.namespaces.is_empty()).then_some(())?;
                 for namespace in rights.namespaces.iter().take(NAMESPACES_MAX) {
                     query.append_pair("namespace", namespace);
                 }
+            }
+            ("", namespace) => {
+                rights.sees(namespace).then_some(())?;
+                query.append_pair("namespace", namespace);
+            }
+            (route, _) => {
+                let (namespace, _) = route.split_once('/')?;
+                rights.sees(namespace).then_some(())?;
+                query.append_pair("route", route);
             }
         }
         Some(query.finish())
@@ -161,15 +148,15 @@ impl Wanted {
 }
 
 /// Returns the traffic of a Route, a namespace, a Router, or the platform, as far as the user may list Routes.
-pub async fn traffic(State(shared): State<Arc<Shared>>, headers: HeaderMap, RawQuery(query): RawQuery) -> Answer {
+pub async fn traffic(State(shared): State<Arc<Shared>>, headers: HeaderMap, Query(wanted): Query<Wanted>) -> Answer {
     let (session, rights) = shared.signed_in(&headers).await?;
     // A user has a limit of requests that wait for agents.
     let _permit = session.answers.clone().try_acquire_owned().map_err(|_| too_many())?;
-    let wanted = Wanted::of(query.as_deref().unwrap_or_default());
     let message = "the page requires the permission to list the Routes";
     let query = wanted.permitted(&rights).ok_or_else(|| Failure::new(StatusCode::FORBIDDEN, "Forbidden", message))?;
     let agents = &shared.agents;
-    let instances = match agents.instances(wanted.router.as_deref()).await {
+    let router = Some(&*wanted.router).filter(|router| !router.is_empty());
+    let instances = match agents.instances(router).await {
         Ok(instances) => instances,
         Err(reason) => return Ok(json_of(&json!({"unavailable": reason}))),
     };
@@ -183,8 +170,8 @@ pub async fn traffic(State(shared): State<Arc<Shared>>, headers: HeaderMap, RawQ
     });
     let answers: Vec<_> = answers.buffer_unordered(REQUESTS_MAX).collect().await;
     let may_see = |route: &str| {
-        let namespace = route.split_once('/').map(|(namespace, _)| namespace);
-        rights.all || namespace.is_some_and(|namespace| rights.namespaces.iter().any(|one| one == namespace))
+        let (namespace, _) = route.split_once('/').unwrap_or_default();
+        rights.sees(namespace)
     };
     Ok(json_of(&summary(answers, count, rights.routers, may_see)))
 }
@@ -267,7 +254,9 @@ mod tests {
             ("route=shop", &admin, None),
             ("route=shop%2Fa%26namespace%3Dother", &tenant, Some("route=shop%2Fa%26namespace%3Dother")),
         ] {
-            assert_eq!(Wanted::of(query).permitted(rights).as_deref(), expected, "{query}");
+            let uri = format!("/?{query}").parse().expect("a URI");
+            let Query(wanted): Query<Wanted> = Query::try_from_uri(&uri).expect("parameters");
+            assert_eq!(wanted.permitted(rights).as_deref(), expected, "{query}");
         }
     }
 }

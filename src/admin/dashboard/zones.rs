@@ -113,7 +113,7 @@ pub(super) async fn zones(
     Query(wanted): Query<Wanted>,
 ) -> Answer {
     let session = shared.admitted(&headers).await?;
-    let Some(served) = shared.served.0.get().cloned() else {
+    let Some(served) = shared.admin.served.0.get().cloned() else {
         return Ok(json_of(&json!({"served": false, "total": 0, "offset": 0, "items": []})));
     };
     let answer = computed(&shared, &session, move || page(&served, &wanted)).await?;
@@ -128,7 +128,7 @@ pub(super) async fn records(
 ) -> Answer {
     let session = shared.admitted(&headers).await?;
     let apex = wanted.apex()?;
-    let served = shared.served.0.get().cloned();
+    let served = shared.admin.served.0.get().cloned();
     let Some((served, zone)) = served.and_then(|served| Some((served.clone(), served.zones.db().get(&apex)?))) else {
         let message = format!("this process does not serve the zone {apex}");
         return Err(Failure::new(StatusCode::NOT_FOUND, "NotServed", message));
@@ -138,6 +138,7 @@ pub(super) async fn records(
         return Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "TooLarge", message));
     }
     let secondaries: Vec<Value> = shared
+        .admin
         .secondaries
         .of_zone(&apex)
         .into_iter()

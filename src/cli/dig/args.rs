@@ -95,8 +95,7 @@ fn addresses_of(servers: &[NameServer]) -> Vec<SocketAddr> {
 /// Returns the address of `ADDRESS[:PORT]` or `HOST[:PORT]`.
 async fn find(given: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = server_address(given) {
-        let has_port = given.parse::<SocketAddr>().is_ok();
-        return Ok(if has_port { address } else { SocketAddr::new(address.ip(), DNS_PORT) });
+        return Ok(address);
     }
     let with_port = if given.contains(':') { given.to_owned() } else { format!("{given}:{DNS_PORT}") };
     let found = tokio::net::lookup_host(&with_port).await;

@@ -263,24 +263,15 @@ fn addresses(survey: &Observations, intended: &NameServers, findings: &mut Vec<D
 /// Returns the kind of an address that is not public.
 fn not_public(address: IpAddr) -> Option<&'static str> {
     match address {
-        IpAddr::V4(address) if address.is_loopback() => Some("a loopback address"),
+        _ if address.is_loopback() => Some("a loopback address"),
+        _ if address.is_unspecified() || address.is_multicast() => Some("an unspecified or multicast address"),
         IpAddr::V4(address) if address.is_private() => Some("a private address"),
-        IpAddr::V4(address) if address.is_link_local() => Some("a link-local address"),
-        // RFC 6598: shared by carriers.
-        IpAddr::V4(address) if address.octets()[0] == 100 && address.octets()[1] & 0xc0 == 64 => {
-            Some("a shared address")
-        }
-        IpAddr::V4(address) if address.is_unspecified() || address.is_multicast() => {
-            Some("an unspecified or multicast address")
-        }
-        IpAddr::V4(_) => None,
-        IpAddr::V6(address) if address.is_loopback() => Some("a loopback address"),
         IpAddr::V6(address) if address.is_unique_local() => Some("a private address"),
+        IpAddr::V4(address) if address.is_link_local() => Some("a link-local address"),
         IpAddr::V6(address) if address.is_unicast_link_local() => Some("a link-local address"),
-        IpAddr::V6(address) if address.is_unspecified() || address.is_multicast() => {
-            Some("an unspecified or multicast address")
-        }
-        IpAddr::V6(_) => None,
+        // RFC 6598: shared by carriers.
+        IpAddr::V4(address) if matches!(address.octets(), [100, 64..=127, ..]) => Some("a shared address"),
+        _ => None,
     }
 }
 

@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgMatches, Args, Command, FromArgMatches as _, ValueHint, value_parser};
 
 use self::finding::Report;
 use self::survey::NameServers;
@@ -22,7 +22,7 @@ use self::walk::{DoctorTarget, HostTarget};
 use super::access::{self, ApiLocation};
 use super::output::{self, Format};
 use super::platform::PlatformSettings;
-use super::{Error, Outcome, file, note, option, progress, serve, success_if, switch};
+use super::{Error, Outcome, note, progress, serve, success_if};
 use crate::config::NameServer;
 use crate::config::value::{server_address, system_resolvers};
 use signpost_dns::wire::Name;
@@ -54,42 +54,48 @@ const ROOTS: [&str; 13] = [
     "202.12.27.33",
 ];
 
+/// The arguments that only this command has. Their texts are the help.
+#[derive(Debug, Args)]
+#[group(skip)]
+struct DoctorArgs {
+    /// A server of the parent zone, to query instead of following referrals from the root (repeats)
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = server_address)]
+    parent: Vec<SocketAddr>,
+    /// A file of root hints in the format of InterNIC [default: the root servers of the Internet]
+    #[arg(long, value_name = "HINTS", value_hint = ValueHint::FilePath, conflicts_with = "parent")]
+    root: Option<PathBuf>,
+    /// The port of all servers that the command finds
+    #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..), default_value = "53")]
+    port: u16,
+    /// A custom host to check: its CNAME must lead to its Route
+    #[arg(long, value_name = "HOST", value_parser = host)]
+    name: Option<Name>,
+    /// The expected CNAME target of the host [default: from the status of its Route]
+    #[arg(long, value_name = "NAME", value_parser = host, requires = "name")]
+    target: Option<Name>,
+    /// The resolver to query for the host [default: the system's]
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = server_address)]
+    resolver: Option<SocketAddr>,
+    /// The zone of a shard, to check its wildcard (repeats) [default: the zones of all Routers]
+    #[arg(long, value_name = "ZONE", value_parser = host)]
+    shard: Option<Vec<Name>>,
+    /// The CA certificates in PEM to trust for the transports over TLS that SVCB records offer [default: the system's
+    /// certificates]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    tls_ca: Option<PathBuf>,
+    /// The time to wait for a response, for each of two tries
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=60), default_value = "2")]
+    timeout: u64,
+    /// Accept loopback and private addresses, for a platform in a private network
+    #[arg(long)]
+    private: bool,
+    /// Treat warnings as errors for the exit code
+    #[arg(long)]
+    strict: bool,
+}
+
 pub(super) fn command() -> Command {
-    let server = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name("ADDR[:PORT]").value_parser(server_address).help(help)
-    };
-    let parent = server(
-        "parent",
-        "A server of the parent zone, to query instead of following referrals from the root (repeats)",
-    )
-    .action(ArgAction::Append);
-    let root = file(option("root", "HINTS"))
-        .conflicts_with("parent")
-        .help("A file of root hints in the format of InterNIC [default: the root servers of the Internet]");
-    let port = option("port", "PORT")
-        .value_parser(value_parser!(u16).range(1..))
-        .default_value("53")
-        .help("The port of all servers that the command finds");
-    let name =
-        option("name", "HOST").value_parser(host).help("A custom host to check: its CNAME must lead to its Route");
-    let target = option("target", "NAME")
-        .requires("name")
-        .value_parser(host)
-        .help("The expected CNAME target of the host [default: from the status of its Route]");
-    let resolver = server("resolver", "The resolver to query for the host [default: the system's]");
-    let shard = option("shard", "ZONE")
-        .action(ArgAction::Append)
-        .value_parser(host)
-        .help("The zone of a shard, to check its wildcard (repeats) [default: the zones of all Routers]");
-    let authority = file(option("tls-ca", "FILE"))
-        .help("The CA certificates in PEM to trust for the transports over TLS that SVCB records offer [default: the system's certificates]");
-    let timeout = option("timeout", "SECONDS")
-        .value_parser(value_parser!(u64).range(1..=60))
-        .default_value("2")
-        .help("The time to wait for a response, for each of two tries");
-    let private = switch("private").help("Accept loopback and private addresses, for a platform in a private network");
-    let strict = switch("strict").help("Treat warnings as errors for the exit code");
-    Command::new("doctor")
+    DoctorArgs::augment_args(Command::new("doctor"))
         .about("Check DNS delegation from the root by queries to public name servers, and print the records to add")
         .after_help(
             "Without --parent or --root, the command queries public name servers, from the root of the Internet down \
@@ -99,45 +105,31 @@ pub(super) fn command() -> Command {
              it also checks a custom host. It changes nothing. docs/delegate.md explains each finding. Exit codes: 0 \
              no errors (warnings are allowed without --strict), 1 errors found, 2 invalid usage.",
         )
-        .args([
-            parent,
-            root,
-            port,
-            name,
-            target,
-            resolver,
-            shard,
-            authority,
-            timeout,
-            private,
-            strict,
-            output::argument(),
-        ])
+        .arg(output::argument())
         .args(serve::arguments_of(KEYS))
         .arg(access::context_argument())
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let place = ApiLocation::of(matches)?;
-    let target = target(matches, &place).map_err(Error::Usage)?;
+    let args = DoctorArgs::from_arg_matches(matches).expect("clap has checked the arguments");
+    let is_strict = args.strict;
+    let target = target(args, &place).map_err(Error::Usage)?;
     let survey = access::run(LIMIT, async { Ok(progress::during("querying name servers", target.survey()).await) })?;
     let report = Report::new(&target.domain, judge::diagnose(&survey));
     Format::of(matches).show(&report, |painter| report.table(painter))?;
-    let faults = if matches.get_flag("strict") { report.errors + report.warnings } else { report.errors };
+    let faults = if is_strict { report.errors + report.warnings } else { report.errors };
     Ok(success_if(faults == 0))
 }
 
 /// Returns the subjects of the checks, from flags, configuration, and API.
-fn target(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, String> {
-    let settings = &place.settings;
-    let seconds = *matches.get_one::<u64>("timeout").expect("it has a default");
-    let port = *matches.get_one::<u16>("port").expect("it has a default");
-    let roots = match matches.get_one::<PathBuf>("root") {
+fn target(args: DoctorArgs, place: &ApiLocation) -> Result<DoctorTarget, String> {
+    let (settings, port) = (&place.settings, args.port);
+    let roots = match &args.root {
         None => ROOTS.iter().map(|root| SocketAddr::new(root.parse().expect("an address"), port)).collect(),
         Some(file) => hints(file, port)?,
     };
-    let host = matches.get_one::<Name>("name").cloned();
-    let api = ask_api(place, host.as_ref());
+    let api = ask_api(place, args.name.as_ref());
     let domain = match &api {
         Some(api) if !place.is_given("domain") => name(&api.domain)?,
         None if !place.is_given("domain") => {
@@ -149,33 +141,29 @@ fn target(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, Str
     let expected = reported.unwrap_or(&settings.nameserver).iter();
     let expected = expected.map(|server| Ok((name(&server.name)?, server.addresses.iter().copied().collect())));
     let expected = expected.collect::<Result<NameServers, String>>()?;
-    let shards: Option<Vec<Name>> = match matches.get_many::<Name>("shard") {
-        Some(given) => Some(given.cloned().collect()),
-        None => api.as_ref().map(|api| api.shards.clone()),
-    };
+    let shards = args.shard.or_else(|| api.as_ref().map(|api| api.shards.clone()));
     let (known, proof) = api.map_or((None, None), |api| (api.target, api.proof));
-    let target = matches.get_one::<Name>("target").cloned().or(known);
-    let host = match host {
+    let target = args.target.or(known);
+    let host = match args.name {
         None => None,
         Some(name) => {
-            let resolver = matches.get_one::<SocketAddr>("resolver").copied();
-            let resolver = resolver.or_else(|| system_resolvers().first().copied());
+            let resolver = args.resolver.or_else(|| system_resolvers().first().copied());
             let resolver = resolver.ok_or("/etc/resolv.conf: no resolver found; set --resolver")?;
             Some(HostTarget { name, target, proof, resolver })
         }
     };
     Ok(DoctorTarget {
-        timeout: Duration::from_secs(seconds),
+        timeout: Duration::from_secs(args.timeout),
         alias_zone: domain.prepend(ALIAS_LABEL.as_bytes()).map_err(|error| error.to_string())?,
         domain,
         expected,
-        private: matches.get_flag("private"),
-        parents: matches.get_many::<SocketAddr>("parent").map_or(Vec::new(), |given| given.copied().collect()),
+        private: args.private,
+        parents: args.parent,
         roots,
         port,
         shards,
         host,
-        trust: match matches.get_one::<PathBuf>("tls-ca") {
+        trust: match &args.tls_ca {
             None => trust::of_system(),
             Some(file) => trust::only_file(file).map_err(|error| format!("{error} (--tls-ca)"))?,
         },

@@ -22,7 +22,7 @@ use super::access::{self, API_TIMEOUT, Access, ApiLocation};
 use super::backends::Backends;
 use super::output::{self, Format};
 use super::platform::PlatformSettings;
-use super::{Error, Exit, Outcome, option, serve, traffic};
+use super::{Exit, Outcome, option, serve, traffic};
 use crate::config;
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::compiler::settings::NameServer;
@@ -78,7 +78,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let why_not = matches.get_one::<String>("why-not").map(String::as_str);
     let account = access::run(API_TIMEOUT, async {
         let access = place.connect().await?;
-        let key = route.key(&access);
+        let key = access.key(&route);
         Question { key, why_not, place: &place, access: &access }.answer().await
     })?;
     Format::of(matches).show(&account, |painter| account.text(painter))
@@ -86,7 +86,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 
 fn explain_source(matches: &ArgMatches) -> Outcome {
     let Some(source) = matches.get_one::<SourceName>("source") else { return Ok(Exit::Usage) };
-    source.check(matches.get_one::<String>("namespace")).map_err(Error::Usage)?;
+    access::check_namespace(matches, source.namespace.as_ref())?;
     let place = ApiLocation::of(matches)?;
     let explanation = access::run(API_TIMEOUT, async {
         let access = place.connect().await?;

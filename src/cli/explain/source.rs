@@ -39,7 +39,7 @@ const INGRESS_CONTROLLERS: &str = "openshift-ingress-operator";
 pub(super) struct SourceName {
     kind: &'static str,
     has_namespace: bool,
-    namespace: Option<String>,
+    pub(super) namespace: Option<String>,
     name: String,
 }
 
@@ -70,16 +70,6 @@ impl SourceName {
         let namespace = namespace.or((*known == "IngressController").then_some(INGRESS_CONTROLLERS));
         let namespace = namespace.map(str::to_owned);
         Ok(SourceName { kind: known, has_namespace: *has_namespace, namespace, name: name.to_owned() })
-    }
-
-    /// Checks the value of `--namespace`.
-    pub(super) fn check(&self, given: Option<&String>) -> Result<(), String> {
-        match (&self.namespace, given) {
-            (Some(own), Some(given)) if own != given => {
-                Err(format!("--namespace {given}: the object is in namespace {own}; give one namespace"))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Returns the text of the annotation of objects that come from this one; without a namespace of its own it is in `namespace`.

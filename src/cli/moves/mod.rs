@@ -20,6 +20,7 @@ use super::access::{self, Access, ApiLocation};
 use super::output::{self, Format};
 use super::style::Painter;
 use super::{Exit, Outcome, confirm, note, option, print, serve, switch};
+use crate::config::rule::duration_text;
 use signpost_control::client::reflector::ObjectKey;
 use signpost_types::names::is_at_or_below;
 use signpost_types::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, NameKind, Route};
@@ -107,7 +108,7 @@ pub(super) fn run_move(matches: &ArgMatches) -> Outcome {
     let to = matches.get_one::<String>("to").expect("clap demands it");
     let wait = Duration::from_secs(*matches.get_one::<u64>("wait").expect("it has a default"));
     run(matches, async |call| {
-        let key = route.key(&call.platform.access);
+        let key = call.platform.access.key(&route);
         move_route(call, &key, to, wait).await
     })
 }
@@ -177,7 +178,7 @@ async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -
     let steps = simulation.move_route(key, to).expect("it was found above");
     let refused = steps.first().and_then(|step| step.outcome.as_ref().err()).map(|rejection| rejection.message.clone());
     let mut plan = MovePlan::new("move", call.dry_run);
-    plan.add_steps(steps, &call.platform.simulation, &call.platform.context());
+    plan.add_steps(steps, &call.platform.simulation, &call.platform.context);
     plan.capacity = Capacity::compare(&before, &call.platform.simulation);
     plan.capacity.retain(|capacity| capacity.router == to);
     if call.dry_run {
@@ -290,7 +291,7 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
             (None, _) => plan.notes.push("the drain rate is unknown (scheduler.drain-rate)".to_owned()),
             _ => {}
         }
-        plan.add_steps(steps, &call.platform.simulation, &call.platform.context());
+        plan.add_steps(steps, &call.platform.simulation, &call.platform.context);
     } else {
         let routes = simulation.router(name).map_or(0, |(_, shard)| shard.routes);
         plan.notes.push(match state {
@@ -303,7 +304,7 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
     let first = if stays.is_some() { "then, " } else { "" };
     plan.notes.extend(stays);
     if state != RouterState::Draining {
-        plan.capacity.retain(|capacity| capacity.open || capacity.router == name);
+        plan.capacity.retain(|capacity| capacity.state == Some(RouterState::Active) || capacity.router == name);
     }
     if !call.dry_run && was != state {
         if call.asks {
@@ -335,7 +336,7 @@ fn note_drain(plan: &mut MovePlan, name: &str, first: &str, rate: Option<u32>) {
     ));
     let when = match plan.former_name_seconds {
         Some(0) => String::new(),
-        Some(seconds) => format!(", {} after the last Route has left", plan::span(seconds)),
+        Some(seconds) => format!(", {} after the last Route has left", duration_text(seconds)),
         None => ", at the end of former-name.retention".to_owned(),
     };
     plan.notes.push(format!(

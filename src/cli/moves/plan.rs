@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Table};
+use crate::config::rule::duration_text;
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::scheduler::rebind::held_by_caches;
 use signpost_control::scheduler::simulation::{Simulation, Step};
@@ -94,9 +95,6 @@ pub(crate) struct Capacity {
     pub(crate) router: String,
     /// `active`, `cordoned` or `draining`, after the change; `None`: the Router is deleted.
     pub(crate) state: Option<RouterState>,
-    /// Whether it takes new routes.
-    #[serde(skip)]
-    pub(crate) open: bool,
     pub(crate) routes_before: u32,
     pub(crate) routes_after: u32,
     pub(crate) soft: Option<u32>,
@@ -105,13 +103,15 @@ pub(crate) struct Capacity {
     pub(crate) left: Option<u32>,
 }
 
-pub(crate) struct Context<'a> {
-    pub(crate) domain: &'a str,
+/// The inputs of a prediction, without the simulation.
+pub(crate) struct Context {
+    pub(crate) domain: String,
     /// `None`: not known.
     pub(crate) former_name_retention: Option<Duration>,
     /// The record that each custom host needs, from the status of its Route.
-    pub(crate) records: &'a BTreeMap<ObjectKey, String>,
-    pub(crate) bound: &'a BTreeMap<ObjectKey, BindingInfo>,
+    pub(crate) records: BTreeMap<ObjectKey, String>,
+    /// The bindings before the change.
+    pub(crate) bound: BTreeMap<ObjectKey, BindingInfo>,
     pub(crate) now: Timestamp,
 }
 
@@ -121,7 +121,6 @@ impl Capacity {
         let all = simulation.routers().map(|(router, shard)| Capacity {
             router: router.name.clone(),
             state: Some(router.state),
-            open: router.state == RouterState::Active,
             routes_before: shard.routes,
             routes_after: shard.routes,
             soft: router.capacity.soft,
@@ -138,15 +137,7 @@ impl Capacity {
     pub(crate) fn compare(before: &[Capacity], after: &Simulation) -> Vec<Capacity> {
         let mut all: BTreeMap<String, Capacity> = BTreeMap::new();
         for gone in before {
-            let gone = Capacity {
-                state: None,
-                open: false,
-                routes_after: 0,
-                soft: None,
-                hard: None,
-                left: Some(0),
-                ..gone.clone()
-            };
+            let gone = Capacity { state: None, routes_after: 0, soft: None, hard: None, left: Some(0), ..gone.clone() };
             all.insert(gone.router.clone(), gone);
         }
         for now in Capacity::of(after) {
@@ -163,7 +154,7 @@ impl MovePlan {
     }
 
     /// Adds the predicted steps of Routes.
-    pub(crate) fn add_steps(&mut self, steps: Vec<Step>, simulation: &Simulation, context: &Context<'_>) {
+    pub(crate) fn add_steps(&mut self, steps: Vec<Step>, simulation: &Simulation, context: &Context) {
         let mut users: BTreeMap<String, u32> = BTreeMap::new();
         let mut caches = Duration::ZERO;
         for Step { key, from, outcome } in steps {
@@ -180,7 +171,7 @@ impl MovePlan {
             let bound = was.or_else(|| simulation.bound(&key));
             let system = |dns: &str| bound.and_then(|bound| names::system_name(&bound.label, dns));
             let (name_now, name_then) = (was.and_then(|was| system(&was.dns)), system(&placement.dns));
-            let alias = bound.map(|bound| names::alias_name(&bound.label, context.domain));
+            let alias = bound.map(|bound| names::alias_name(&bound.label, &context.domain));
             // One that goes from a Router that is gone to one with the same zone keeps its name.
             if let Some(from) = from.as_ref().filter(|_| name_now != name_then) {
                 *users.entry(namespace.clone()).or_default() += 1;
@@ -275,13 +266,13 @@ impl MovePlan {
         let stay = self.moves.iter().any(leaves_former_name);
         if stay {
             let how_long = match self.former_name_seconds {
-                Some(seconds) => format!("for {}", span(seconds)),
+                Some(seconds) => format!("for {}", duration_text(seconds)),
                 None => "for the platform's former-name.retention, which is unknown".to_owned(),
             };
             names += &format!(
                 " The former names stay, as CNAMEs of the new ones, {how_long}. Caches can hold the old addresses for \
                  {}.",
-                span(self.caches_seconds)
+                duration_text(self.caches_seconds)
             );
         }
         let gone = self.gone.iter().map(|gone| {
@@ -301,17 +292,6 @@ impl MovePlan {
             text.to_owned()
         });
         std::iter::once(names).chain(gone).chain(hosts).collect()
-    }
-}
-
-/// Formats seconds: `7d`, `90s`.
-pub(super) fn span(seconds: u64) -> String {
-    let exact = |unit: u64| seconds > 0 && seconds.is_multiple_of(unit);
-    match seconds {
-        _ if exact(86_400) => format!("{}d", seconds / 86_400),
-        _ if exact(3_600) => format!("{}h", seconds / 3_600),
-        _ if exact(60) => format!("{}min", seconds / 60),
-        _ => format!("{seconds}s"),
     }
 }
 
@@ -336,14 +316,13 @@ mod tests {
             "label": "shop-web", "strategy": "weighted", "names": []});
         simulation.set_binding(object("RouteBinding", metadata, spec, Value::Null));
         let key = ObjectKey::namespaced("shop", "web");
-        let before = BTreeMap::from([(key.clone(), simulation.bound(&key).expect("it is bound").clone())]);
+        let bound = BTreeMap::from([(key.clone(), simulation.bound(&key).expect("it is bound").clone())]);
         let steps = simulation.move_route(&key, "s2").expect("it is there");
-        let records = BTreeMap::new();
         let context = Context {
-            domain: "v3.example",
+            domain: "v3.example".to_owned(),
             former_name_retention: Some(Duration::from_secs(3600)),
-            records: &records,
-            bound: &before,
+            records: BTreeMap::new(),
+            bound,
             now: Timestamp::UNIX_EPOCH,
         };
         let mut plan = MovePlan::new("move", true);
@@ -366,8 +345,8 @@ mod tests {
 
     #[test]
     fn spans_and_tables() {
-        for (seconds, text) in [(0, "0s"), (90, "90s"), (120, "2min"), (604_800, "7d"), (7_200, "2h")] {
-            assert_eq!(span(seconds), text);
+        for (seconds, text) in [(0, "0s"), (90, "90s"), (120, "2m"), (604_800, "7d"), (7_200, "2h")] {
+            assert_eq!(duration_text(seconds), text);
         }
         let mut plan = MovePlan::new("drain", true);
         assert_eq!(plan.table(Painter::PLAIN), "dry run: nothing was changed\n");

@@ -15,7 +15,6 @@ use crate::cli::platform::PlatformSettings;
 use crate::cli::progress;
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::scheduler::simulation::Simulation;
-use signpost_control::world::BindingInfo;
 use signpost_control::world::quarantine;
 use signpost_types::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_HOST, NameClaim};
 use signpost_types::v1alpha1::route::{NameKind, Route};
@@ -31,9 +30,7 @@ pub(crate) struct MoveContext {
     /// The known part of its configuration.
     pub(crate) known: PlatformSettings,
     pub(crate) simulation: Simulation,
-    /// The record that each custom host needs, from the status of its Route.
-    pub(crate) records: BTreeMap<ObjectKey, String>,
-    bound: BTreeMap<ObjectKey, BindingInfo>,
+    pub(crate) context: Context,
 }
 
 impl MoveContext {
@@ -87,17 +84,9 @@ impl MoveContext {
             .await
         };
         progress::during("reading the platform", reading).await.map_err(failure)?;
-        Ok(MoveContext { access, known, simulation, records, bound })
-    }
-
-    pub(crate) fn context(&self) -> Context<'_> {
-        Context {
-            domain: &self.known.domain,
-            former_name_retention: self.known.former_name_retention,
-            records: &self.records,
-            bound: &self.bound,
-            now: Timestamp::now(),
-        }
+        let (domain, former_name_retention) = (known.domain.clone(), known.former_name_retention);
+        let context = Context { domain, former_name_retention, records, bound, now: Timestamp::now() };
+        Ok(MoveContext { access, known, simulation, context })
     }
 }
 

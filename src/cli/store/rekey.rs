@@ -103,10 +103,7 @@ fn with_store(settings: &Settings, key: &mut EncryptionKey, removes_former: bool
     let text = |error: crate::daemon::Error| error.to_string();
     let done = match settings.store {
         Engine::File => {
-            let data_dir = settings.data_dir.display();
-            let store = backup::stopped(&settings.data_dir)?;
-            let store = store
-                .ok_or_else(|| format!("{data_dir}: no store found, or a process is using it; stop that process"))?;
+            let store = backup::stopped_store(&settings.data_dir)?;
             key.write().map_err(text)?;
             let keyring = Keyring::new(&key.keys);
             access::run(backup::LIMIT, async {

@@ -93,20 +93,14 @@ fn read(matches: &ArgMatches) -> Result<Vec<Row>, Error> {
 
 /// Returns the state of NOTIFY in the first process that has one.
 async fn notified(urls: &[String], authorities: Option<PathBuf>) -> Report {
-    let mut reason = String::new();
-    match scrape::Admin::new(authorities.as_deref()) {
-        Err(error) => reason = error,
-        Ok(admin) => {
-            for url in urls {
-                match admin.secondaries(url).await {
-                    Ok(report) => return report,
-                    Err(error) => reason = error,
-                }
-            }
-        }
-    }
-    note(format_args!("acknowledgements of secondary servers are unknown: {reason}"));
-    Report::default()
+    let report = match scrape::Admin::new(authorities.as_deref()) {
+        Ok(admin) => admin.report(urls, "/secondaries").await,
+        Err(reason) => Err(reason),
+    };
+    report.unwrap_or_else(|reason| {
+        note(format_args!("acknowledgements of secondary servers are unknown: {reason}"));
+        Report::default()
+    })
 }
 
 /// Returns the servers of the configuration, or those that the platform itself verifies.

@@ -38,15 +38,6 @@ pub fn columns(text: &mut Vec<u8>, record: &Record, clients: LogClients) {
 /// The fields of a line. Their order is that of the columns.
 #[derive(Serialize)]
 struct LogLine {
-    #[serde(flatten)]
-    request: Request,
-    #[serde(flatten)]
-    response: Response,
-    zone: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Request {
     time: String,
     transport: &'static str,
     /// Address, or network.
@@ -60,16 +51,13 @@ struct Request {
     flags: Vec<&'static str>,
     edns: Option<Edns>,
     request_bytes: u16,
-}
-
-#[derive(Serialize)]
-struct Response {
     rcode: Option<String>,
     response_flags: Vec<&'static str>,
     answers: u16,
     authorities: u16,
     additionals: u16,
     response_bytes: u16,
+    zone: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -82,21 +70,18 @@ struct Edns {
 
 impl LogLine {
     fn of(record: &Record, clients: LogClients) -> LogLine {
-        let (name, qtype, class) = record
-            .question()
-            .map(|(name, qtype, class)| (name.to_string(), qtype.to_string(), class.to_string()))
-            .map_or((None, None, None), |(name, qtype, class)| (Some(name), Some(qtype), Some(class)));
+        let question = record.question();
         let (client, port) = client(record, clients);
         let reply = record.reply.unwrap_or(Reply { rcode: Rcode::NOERROR, flags: 0, counts: [0; 3], octets: 0 });
         let [answers, authorities, additionals] = reply.counts;
-        let request = Request {
+        LogLine {
             time: time(record),
             transport: TRANSPORTS[record.transport as usize],
             client,
             port,
-            name,
-            class,
-            qtype,
+            name: question.as_ref().map(|(name, ..)| name.to_string()),
+            class: question.as_ref().map(|(.., class)| class.to_string()),
+            qtype: question.as_ref().map(|(_, qtype, _)| qtype.to_string()),
             opcode: opcode((record.flags >> 11) as u8 & 0x0f),
             flags: flags(record.flags),
             edns: record.edns.map(|edns| Edns {
@@ -105,39 +90,36 @@ impl LogLine {
                 dnssec_ok: edns.dnssec_ok,
             }),
             request_bytes: record.octets,
-        };
-        let response = Response {
             rcode: record.reply.map(|reply| reply.rcode.to_string()),
             response_flags: flags(reply.flags),
             answers,
             authorities,
             additionals,
             response_bytes: reply.octets,
-        };
-        LogLine { request, response, zone: record.zone().map(|zone| zone.to_string().to_ascii_lowercase()) }
+            zone: record.zone().map(|zone| zone.to_string().to_ascii_lowercase()),
+        }
     }
 }
 
 impl Display for LogLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LogLine { request, response, zone } = self;
         let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
         let list = |flags: &[&str]| if flags.is_empty() { "-".to_owned() } else { flags.join(",") };
-        let client = match (&request.client, request.port) {
+        let client = match (&self.client, self.port) {
             (Some(address), Some(port)) => format!("{address}#{port}"),
             (client, _) => or_dash(client),
         };
-        let edns = request
+        let edns = self
             .edns
             .as_ref()
             .map(|edns| format!("{}/{}{}", edns.version, edns.udp_payload, if edns.dnssec_ok { "/do" } else { "" }));
-        write!(f, "{} {} {client}", request.time, request.transport)?;
-        write!(f, " {} {}", or_dash(&request.name), or_dash(&request.class))?;
-        write!(f, " {} {}", or_dash(&request.qtype), request.opcode)?;
-        write!(f, " {} {} {}", list(&request.flags), or_dash(&edns), request.request_bytes)?;
-        write!(f, " {} {}", or_dash(&response.rcode), list(&response.response_flags))?;
-        write!(f, " {}/{}/{}", response.answers, response.authorities, response.additionals)?;
-        write!(f, " {} {}", response.response_bytes, or_dash(zone))
+        write!(f, "{} {} {client}", self.time, self.transport)?;
+        write!(f, " {} {}", or_dash(&self.name), or_dash(&self.class))?;
+        write!(f, " {} {}", or_dash(&self.qtype), self.opcode)?;
+        write!(f, " {} {} {}", list(&self.flags), or_dash(&edns), self.request_bytes)?;
+        write!(f, " {} {}", or_dash(&self.rcode), list(&self.response_flags))?;
+        write!(f, " {}/{}/{}", self.answers, self.authorities, self.additionals)?;
+        write!(f, " {} {}", self.response_bytes, or_dash(&self.zone))
     }
 }
 

@@ -10,7 +10,6 @@
 pub mod certificate;
 pub mod identity;
 pub mod impersonate;
-pub mod issuer;
 pub mod jwks;
 pub mod jwt;
 pub mod rules;

@@ -4,7 +4,7 @@
 import { h } from "./dom.js";
 import { items, itemsIfThere, model, objectIfThere, path, platform, serialsOf } from "./data.js";
 import { now } from "./plot.js";
-import { table } from "./table.js";
+import { number, table } from "./table.js";
 import {
   INSTANCE_KINDS,
   KINDS,
@@ -156,14 +156,8 @@ const UNKNOWN = "not in the API; see the admin endpoint of the process";
 const unknown = () => h("span.dim", { title: UNKNOWN }, "–");
 const isUnknown = (value) => value === null || value === undefined;
 
-/** A column of a number, with its text and its source. */
-const number = (key, label, text, source) => ({
-  key,
-  label,
-  kind: "number",
-  value: (row) => row[key],
-  cell: (row) => (isUnknown(row[key]) ? unknown() : figure(text(row[key]), source(row))),
-});
+/** A column of a number that is not known of all processes. */
+const known = (column) => ({ ...column, cell: (row) => (isUnknown(column.value(row)) ? unknown() : column.cell(row)) });
 
 const COLUMNS = [
   {
@@ -191,13 +185,13 @@ const COLUMNS = [
     cell: (row) =>
       isUnknown(row.serial) ? unknown() : [figure(String(row.serial), "the serial of the parent zone"), ` ${row.serialWord}`],
   },
-  number("queries", "Queries/s", measured, () => "signpost_dns_requests_total"),
-  number("zones", "Zones", count, () => "signpost_dns_zones"),
+  known(number("queries", "Queries/s", measured, () => "signpost_dns_requests_total")),
+  known(number("zones", "Zones", count, () => "signpost_dns_zones")),
   {
-    ...number("silence", "Last message", seconds, (row) => row.source),
+    ...known(number("silence", "Last message", seconds, (row) => row.source)),
     title: "Time since the last message; up to a minute if nothing changes",
   },
-  number("up", "Up", seconds, () => "signpost_start_time_seconds"),
+  known(number("up", "Up", seconds, () => "signpost_start_time_seconds")),
 ];
 
 export function render(data, { query }, { samples }) {

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { items, model, path } from "./data.js";
 import { now } from "./plot.js";
-import { table } from "./table.js";
+import { number, table } from "./table.js";
 import {
   FIRST_ROUTER,
   KINDS,
@@ -42,7 +42,7 @@ function rowOf(router, routes, samples) {
     word,
     dns: router.spec.dns,
     routes: routes.get(name) ?? 0,
-    hard: router.spec.capacity?.hard ?? router.spec.capacity?.soft ?? null,
+    capacity: router.spec.capacity?.hard ?? router.spec.capacity?.soft ?? null,
     addresses: addresses.length,
     serving: addresses.filter((address) => !address.drained && !address.down).length,
     queries: now(samples, zoneRequests(router.spec.dns)),
@@ -83,13 +83,7 @@ const columns = (rights) => [
         count(row.routes),
       ),
   },
-  {
-    key: "capacity",
-    label: "Capacity",
-    kind: "number",
-    value: (row) => row.hard,
-    cell: (row) => figure(count(row.hard), "spec.capacity of the Router"),
-  },
+  number("capacity", "Capacity", count, () => "spec.capacity of the Router"),
   {
     key: "addresses",
     label: "Addresses",
@@ -98,13 +92,7 @@ const columns = (rights) => [
     cell: (row) =>
       figure(`${count(row.serving)} of ${count(row.addresses)}`, `signpost_address_up{router="${row.name}"}`),
   },
-  rights.zones && {
-    key: "queries",
-    label: "Queries/s",
-    kind: "number",
-    value: (row) => row.queries,
-    cell: (row) => figure(measured(row.queries), zoneRequests(row.dns)),
-  },
+  rights.zones && number("queries", "Queries/s", measured, (row) => zoneRequests(row.dns)),
   { key: "age", label: "Age", kind: "labelled", value: (row) => -row.created, cell: (row) => age(row.creationTimestamp) },
 ];
 

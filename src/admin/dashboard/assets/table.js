@@ -2,7 +2,7 @@
 // address of the page: `sort=age`, or `sort=-age` for the descending order.
 
 import { h } from "./dom.js";
-import { count, plural } from "./words.js";
+import { count, figure, plural } from "./words.js";
 
 const collator = new Intl.Collator("en", { numeric: true });
 
@@ -109,6 +109,15 @@ export function table(rows, columns, { sort, fallback, keyOf, classOf }) {
     ),
   );
 }
+
+/** A column of the number `row[key]`: `text` formats it, and `source(row)` is its source. */
+export const number = (key, label, text, source) => ({
+  key,
+  label,
+  kind: "number",
+  value: (row) => row[key],
+  cell: (row) => figure(text(row[key]), source(row)),
+});
 
 /** Links to the pages of a list of `what`: `page` has `offset`, `items`, and `total`. */
 export function pager(page, size, here, what) {

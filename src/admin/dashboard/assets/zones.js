@@ -2,8 +2,8 @@
 
 import { h } from "./dom.js";
 import { items, itemsIfThere, model, path, serialsOf } from "./data.js";
-import { searchField, table } from "./table.js";
-import { FIRST_ROUTER, age, badge, commands, condition, count, empty, figure, link, origin, plural, size } from "./words.js";
+import { number, searchField, table } from "./table.js";
+import { FIRST_ROUTER, age, badge, commands, condition, count, empty, link, origin, plural, size } from "./words.js";
 
 export const title = () => "Zones";
 export const every = 10_000;
@@ -111,28 +111,16 @@ const COLUMNS = [
     value: (row) => row.type,
     cell: (row) => [row.type, row.router && [" ", h("a.quiet", { href: link.router(row.router) }, row.router)]],
   },
+  number("serial", "Serial", (serial) => String(serial ?? "–"), (row) => serialMetric(row.apex)),
   {
-    key: "serial",
-    label: "Serial",
-    kind: "number",
-    value: (row) => row.serial,
-    cell: (row) => figure(row.serial === null ? "–" : String(row.serial), serialMetric(row.apex)),
-  },
-  {
+    ...number("owners", "Owners", count, () => "data/zones of this process: owners"),
     key: "records",
-    label: "Owners",
-    kind: "number",
     title: "Names with records, in the zone that this process serves",
-    value: (row) => row.owners,
-    cell: (row) => figure(count(row.owners), "data/zones of this process: owners"),
   },
   {
+    ...number("octets", "Size", size, () => "data/zones of this process: octets"),
     key: "size",
-    label: "Size",
-    kind: "number",
     title: "Memory of the zone in this process",
-    value: (row) => row.octets,
-    cell: (row) => figure(size(row.octets), "data/zones of this process: octets"),
   },
   { key: "changed", label: "Changed", kind: "labelled", value: (row) => since(row.changed), cell: (row) => age(row.changed) },
   { key: "age", label: "Age", kind: "labelled", value: (row) => since(row.created), cell: (row) => age(row.created) },

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::jwks::Source;
-use super::jwt::{ALGORITHMS, IssuerSettings, LEEWAY_MAX, SignIn};
+use super::pairs::Pairs;
+use super::rule::parse_duration;
+use signpost_apiserver::auth::jwks::Source;
+use signpost_apiserver::auth::jwt::{ALGORITHMS, IssuerSettings, LEEWAY_MAX, SignIn};
 use signpost_runtime::trust;
 
 /// The keys of a provider.
@@ -27,40 +29,27 @@ const KEYS: [&str; 14] = [
 /// The keys that can be given several times.
 const REPEATED: [&str; 3] = ["audience", "scope", "algorithm"];
 /// The keys whose values are paths (`jwks` unless it is a URL).
-pub const PATHS: [&str; 3] = ["jwks", "ca", "client-secret-file"];
+pub(super) const PATHS: [&str; 3] = ["jwks", "ca", "client-secret-file"];
 /// The default tolerance for a provider's clock.
 const LEEWAY: Duration = Duration::from_secs(30);
 
-/// The reason why a text does not describe a provider.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct IssuerError(String);
-
-/// Reads one provider. `duration` reads texts such as `30s`.
-///
-/// # Errors
-///
-/// The first error in `text`.
-pub fn parse(text: &str, duration: impl Fn(&str) -> Option<Duration>) -> Result<IssuerSettings, IssuerError> {
-    issuer(text, duration).map_err(IssuerError)
-}
-
-fn issuer(text: &str, duration: impl Fn(&str) -> Option<Duration>) -> Result<IssuerSettings, String> {
-    let pairs = Pairs::read(text)?;
+/// Reads one provider.
+pub(super) fn parse(text: &str) -> Result<IssuerSettings, String> {
+    let pairs = Pairs::read(text, &KEYS, &REPEATED)?;
     let required = |key: &str| pairs.filled(key).ok_or_else(|| format!("{key} is missing; set {key}=VALUE"));
     let (issuer, jwks) = (required("issuer")?, required("jwks")?);
-    let sign_in = sign_in(&pairs, &issuer)?;
+    let sign_in = sign_in(&pairs, issuer)?;
     // A key set in a file needs no authorities, but the endpoints for the sign-in can.
     let authorities = pairs.filled("ca").filter(|_| sign_in.is_none() || jwks.contains("://"));
     let keys = source(jwks, authorities)?;
-    let algorithm = |name: String| {
+    let algorithm = |name: &str| {
         let all = ALGORITHMS.map(|one| format!("{one:?}")).join(", ");
         let found = ALGORITHMS.into_iter().find(|one| format!("{one:?}") == name);
         found.ok_or_else(|| format!("algorithm \"{name}\" must be one of {all}"))
     };
-    let algorithms = pairs.all("algorithm").map(algorithm).collect::<Result<Vec<_>, _>>()?;
+    let algorithms = pairs.values("algorithm").map(algorithm).collect::<Result<Vec<_>, _>>()?;
     let leeway = pairs.one("leeway").map_or(Ok(LEEWAY), |text| {
-        duration(&text).ok_or_else(|| format!("leeway \"{text}\" must be a duration such as 30s"))
+        parse_duration(text).map_err(|_| format!("leeway \"{text}\" must be a duration such as 30s"))
     })?;
     if leeway > LEEWAY_MAX {
         return Err(format!("leeway must be at most {}s", LEEWAY_MAX.as_secs()));
@@ -70,56 +59,19 @@ fn issuer(text: &str, duration: impl Fn(&str) -> Option<Duration>) -> Result<Iss
         keys,
         audiences: audiences(&pairs, sign_in.as_ref())?,
         algorithms: if algorithms.is_empty() { ALGORITHMS.to_vec() } else { algorithms },
-        username_claim: pairs.filled("username-claim").unwrap_or_else(|| "sub".to_owned()),
-        username_prefix: pairs.one("username-prefix").unwrap_or_else(|| default_prefix.clone()),
-        groups_claim: pairs.filled("groups-claim").unwrap_or_else(|| "groups".to_owned()),
-        groups_prefix: pairs.one("groups-prefix").unwrap_or(default_prefix),
+        username_claim: pairs.filled("username-claim").unwrap_or("sub").to_owned(),
+        username_prefix: pairs.one("username-prefix").unwrap_or(&default_prefix).to_owned(),
+        groups_claim: pairs.filled("groups-claim").unwrap_or("groups").to_owned(),
+        groups_prefix: pairs.one("groups-prefix").unwrap_or(&default_prefix).to_owned(),
         leeway,
         sign_in,
-        issuer,
+        issuer: issuer.to_owned(),
     })
-}
-
-/// The pairs of a provider. Keys are known, and unique unless they can repeat.
-struct Pairs<'a>(Vec<(&'a str, &'a str)>);
-
-impl<'a> Pairs<'a> {
-    fn read(text: &'a str) -> Result<Self, String> {
-        let mut pairs: Vec<(&str, &str)> = Vec::new();
-        for pair in text.split(',') {
-            let keys = || KEYS.join(", ");
-            let (key, value) =
-                pair.split_once('=').ok_or_else(|| format!("\"{pair}\" must be KEY=VALUE; keys are {}", keys()))?;
-            let (key, value) = (key.trim(), value.trim());
-            if !KEYS.contains(&key) {
-                return Err(format!("unknown key \"{key}\"; keys are {}", keys()));
-            }
-            if !REPEATED.contains(&key) && pairs.iter().any(|(other, _)| *other == key) {
-                return Err(format!("{key} is set twice"));
-            }
-            pairs.push((key, value));
-        }
-        Ok(Pairs(pairs))
-    }
-
-    /// Returns the values of a key.
-    fn all(&self, key: &str) -> impl Iterator<Item = String> {
-        self.0.iter().filter(move |(name, _)| *name == key).map(|(_, value)| (*value).to_owned())
-    }
-
-    /// Returns the value of a key, which can be empty.
-    fn one(&self, key: &str) -> Option<String> {
-        self.all(key).next()
-    }
-
-    fn filled(&self, key: &str) -> Option<String> {
-        self.one(key).filter(|value| !value.is_empty())
-    }
 }
 
 /// Returns the accepted audiences; by default, the clients with which users sign in: an ID token is made for its client.
 fn audiences(pairs: &Pairs<'_>, sign_in: Option<&SignIn>) -> Result<Vec<String>, String> {
-    let mut audiences: Vec<String> = pairs.all("audience").collect();
+    let mut audiences: Vec<String> = pairs.values("audience").map(str::to_owned).collect();
     for (key, client) in
         sign_in.into_iter().flat_map(|one| [("client-id", &one.client_id), ("cli-client-id", &one.cli_client_id)])
     {
@@ -148,20 +100,20 @@ fn sign_in(pairs: &Pairs<'_>, issuer: &str) -> Result<Option<SignIn>, String> {
     if !trust::is_for_credentials(issuer) {
         return Err(format!("issuer \"{issuer}\" must be an https URL for client-id (http only on this machine)"));
     }
-    let scopes: Vec<String> = pairs.all("scope").collect();
+    let scopes: Vec<String> = pairs.values("scope").map(str::to_owned).collect();
     if let Some(bad) = scopes.iter().find(|scope| scope.is_empty() || scope.contains(char::is_whitespace)) {
         return Err(format!("scope \"{bad}\" must be one word; repeat scope for several"));
     }
     Ok(Some(SignIn {
-        cli_client_id: pairs.filled("cli-client-id").unwrap_or_else(|| client_id.clone()),
-        client_id,
+        client_id: client_id.to_owned(),
+        cli_client_id: pairs.filled("cli-client-id").unwrap_or(client_id).to_owned(),
         secret_file: pairs.filled("client-secret-file").map(PathBuf::from),
         scopes,
         authorities: pairs.filled("ca").map(PathBuf::from),
     }))
 }
 
-fn source(jwks: String, ca: Option<String>) -> Result<Source, String> {
+fn source(jwks: &str, ca: Option<&str>) -> Result<Source, String> {
     let Some((scheme, rest)) = jwks.split_once("://") else {
         return match ca {
             None => Ok(Source::File(PathBuf::from(jwks))),
@@ -176,9 +128,9 @@ fn source(jwks: String, ca: Option<String>) -> Result<Source, String> {
     let loopback = matches!(host, "127.0.0.1" | "::1" | "localhost");
     match scheme {
         _ if host.is_empty() || authority.contains('@') => Err(format!("jwks \"{jwks}\" is not a URL with a host")),
-        "https" => Ok(Source::Url { url: jwks, authorities: ca.map(PathBuf::from) }),
+        "https" => Ok(Source::Url { url: jwks.to_owned(), authorities: ca.map(PathBuf::from) }),
         // An attacker on the network can replace keys that are sent over plain HTTP.
-        "http" if loopback => Ok(Source::Url { url: jwks, authorities: None }),
+        "http" if loopback => Ok(Source::Url { url: jwks.to_owned(), authorities: None }),
         _ => Err(format!("jwks \"{jwks}\" must be a file or an https URL (http only on this machine)")),
     }
 }
@@ -186,38 +138,37 @@ fn source(jwks: String, ca: Option<String>) -> Result<Source, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jsonwebtoken::Algorithm;
 
-    fn read(text: &str) -> Result<IssuerSettings, String> {
-        issuer(text, |text| text.trim_end_matches('s').parse().map(Duration::from_secs).ok())
+    fn algorithms(found: &IssuerSettings) -> Vec<String> {
+        found.algorithms.iter().map(|one| format!("{one:?}")).collect()
     }
 
     #[test]
     fn defaults_are_safe() {
-        let found = read("issuer=https://idp.example,audience=signpost,jwks=https://idp.example/keys").expect("reads");
+        let found = parse("issuer=https://idp.example,audience=signpost,jwks=https://idp.example/keys").expect("reads");
         assert_eq!(found.username_prefix, "https://idp.example#");
         assert_eq!(found.groups_prefix, "https://idp.example#");
         assert_eq!((found.username_claim.as_str(), found.groups_claim.as_str()), ("sub", "groups"));
-        assert!(found.algorithms.iter().all(|one| one.family() != jsonwebtoken::AlgorithmFamily::Hmac));
+        assert!(algorithms(&found).iter().all(|one| !one.starts_with("HS")));
     }
 
     #[test]
     fn all_keys() {
-        let found = read(
+        let found = parse(
             "issuer=i,audience=a,audience=b,jwks=/etc/keys.json,algorithm=ES256,algorithm=EdDSA,username-claim=email,\
              username-prefix=,groups-claim=roles,groups-prefix=signpost:,leeway=5s",
         )
         .expect("reads");
         assert_eq!(found.audiences, ["a", "b"]);
         assert_eq!(found.keys, Source::File("/etc/keys.json".into()));
-        assert_eq!(found.algorithms, [Algorithm::ES256, Algorithm::EdDSA]);
+        assert_eq!(algorithms(&found), ["ES256", "EdDSA"]);
         assert_eq!((found.username_prefix.as_str(), found.groups_prefix.as_str()), ("", "signpost:"));
         assert_eq!(found.leeway, Duration::from_secs(5));
     }
 
     #[test]
     fn clients_for_the_sign_in_are_the_audiences() {
-        let found = read("issuer=https://idp.example,jwks=k,client-id=web,cli-client-id=cli,scope=a,scope=b,ca=c");
+        let found = parse("issuer=https://idp.example,jwks=k,client-id=web,cli-client-id=cli,scope=a,scope=b,ca=c");
         let found = found.expect("reads");
         assert_eq!(found.audiences, ["web", "cli"]);
         let expected = SignIn {
@@ -228,7 +179,7 @@ mod tests {
             authorities: Some("c".into()),
         };
         assert_eq!(found.sign_in, Some(expected));
-        let found = read("issuer=http://127.0.0.1:1,audience=a,audience=b,jwks=k,client-id=b,client-secret-file=f");
+        let found = parse("issuer=http://127.0.0.1:1,audience=a,audience=b,jwks=k,client-id=b,client-secret-file=f");
         let found = found.expect("reads");
         assert_eq!(found.audiences, ["a", "b"]);
         let sign_in = found.sign_in.expect("a client is set");
@@ -261,10 +212,10 @@ mod tests {
             ("issuer=https://i,audience=c,jwks=k,client-id=c,cli-client-id=d", "cli-client-id \"d\" must be among"),
             ("issuer=https://i,jwks=k,client-id=c,scope=a b", "must be one word"),
         ] {
-            let error = read(text).expect_err(text);
+            let error = parse(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");
         }
-        assert!(read("issuer=i,audience=a,jwks=http://127.0.0.1:8080/keys").is_ok());
-        assert!(read("issuer=i,audience=a,jwks=http://[::1]:8080/keys").is_ok());
+        assert!(parse("issuer=i,audience=a,jwks=http://127.0.0.1:8080/keys").is_ok());
+        assert!(parse("issuer=i,audience=a,jwks=http://[::1]:8080/keys").is_ok());
     }
 }
