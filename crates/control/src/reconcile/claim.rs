@@ -29,11 +29,12 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::{PostParams, Preconditions};
 
 use super::Settings;
 use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
+use crate::client::write;
 use crate::scheduler::claim::{Claimed, claim};
 use crate::world::owners::Owners;
 use crate::world::{BindingInfo, ClaimInfo, RouteInfo, later};
@@ -237,12 +238,7 @@ pub async fn reclaim(client: &kube::Client, key: &ObjectKey, uid: &str) -> kube:
 async fn purge(claims: &Api<NameClaim>, claim: NameClaim) -> kube::Result<Option<&'static str>> {
     let name = claim.metadata.name.unwrap_or_default();
     let preconditions = Preconditions { uid: claim.metadata.uid, resource_version: claim.metadata.resource_version };
-    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    match claims.delete(&name, &parameters).await {
-        Ok(_) => Ok(Some("purged")),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(error),
-    }
+    Ok(write::delete(claims, &name, Some(preconditions)).await?.then_some("purged"))
 }
 
 #[cfg(test)]
