@@ -85,15 +85,8 @@ pub(super) async fn lead_to(context: &Context, host: &str, target: &str) -> bool
     let names = [&acme_challenge_name(host), target].map(str::parse::<Name>);
     let [Ok(name), Ok(target)] = names else { return false };
     let question = Question { name, rtype: RecordType::CNAME };
-    for resolver in resolvers {
-        match question.ask_resolver(*resolver, *patience).await {
-            Ok(response) if matches!(response.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => {
-                return response.answers.iter().any(|record| record.data == Data::Cname(target.clone()));
-            }
-            _ => {}
-        }
-    }
-    true
+    let Ok(response) = question.resolve(resolvers, *patience).await else { return true };
+    response.answers.iter().any(|record| record.data == Data::Cname(target.clone()))
 }
 
 /// Removes all records at a name that the platform itself made.
