@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn a_route_is_checked_when_something_of_it_is_other() {
         let target = |host: &str, router: &str, is_reported: bool| HostTarget {
-            uid: Uid::new("u"),
+            uid: Uid::from("u"),
             host: host.into(),
             router: Some(router.into()),
             names: NamesDigest::default(),

@@ -207,7 +207,7 @@ pub async fn settle(
 fn is_reserved_after(claim: &NameClaimSpec, route: Option<&RouteInfo>) -> bool {
     route.is_none_or(|route| {
         let wants = route.host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value));
-        wants && route.uid != Uid::new(&claim.holder.uid)
+        wants && route.uid != Uid::from(&*claim.holder.uid)
     })
 }
 
@@ -249,7 +249,7 @@ mod tests {
     use signpost_types::v1alpha1::route::HOST_VERIFIED;
 
     fn route(uid: &str, host: Option<&str>) -> RouteInfo {
-        RouteInfo { uid: Uid::new(uid), host: host.map(Box::from), ..RouteInfo::default() }
+        RouteInfo { uid: Uid::from(uid), host: host.map(Box::from), ..RouteInfo::default() }
     }
 
     #[test]
@@ -284,7 +284,7 @@ mod tests {
             kind,
             value: if kind == ClaimKind::Label { "ns-app" } else { "www.shop.example" }.into(),
             holder: "ns/app".into(),
-            holder_uid: Uid::new("u1"),
+            holder_uid: Uid::from("u1"),
             shares: None,
             released: None,
         };
@@ -298,7 +298,7 @@ mod tests {
             RouteInfo { conditions, ..route(uid, Some("www.shop.example")) }
         };
         let binding = |uid: &str, label: &str| BindingInfo {
-            route_uid: Uid::new(uid),
+            route_uid: Uid::from(uid),
             label: label.into(),
             ..BindingInfo::default()
         };
@@ -360,13 +360,13 @@ mod tests {
     fn routes_that_share_a_host_come_and_go() {
         let claim = |holders: &[(&str, &str, &str)]| {
             let [(name, uid, path), others @ ..] = holders else { unreachable!("there is one") };
-            let sharer = |(name, uid, path): &(&str, &str, &str)| ((*name).into(), Uid::new(uid), (*path).into());
+            let sharer = |(name, uid, path): &(&str, &str, &str)| ((*name).into(), Uid::from(*uid), (*path).into());
             let shares = SharedHost { path: (*path).into(), sharers: others.iter().map(sharer).collect() };
             ClaimInfo {
                 kind: ClaimKind::Host,
                 value: "www.shop.example".into(),
                 holder: ["ns/", name].concat().into(),
-                holder_uid: Uid::new(uid),
+                holder_uid: Uid::from(*uid),
                 shares: Some(Box::new(shares)),
                 released: None,
             }

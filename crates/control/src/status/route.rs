@@ -87,7 +87,7 @@ fn reported_router(route: &Route) -> Option<&str> {
 
 /// Returns whether a finding is about the current Route.
 fn is_current(finding: &RouteFinding, route: &Route) -> bool {
-    finding.uid == Uid::of(route.metadata.uid.as_deref()) && is_about(&finding.about, route)
+    *finding.uid == *route.metadata.uid.as_deref().unwrap_or_default() && is_about(&finding.about, route)
 }
 
 /// The inputs for the status of a Route, other than the Route itself.
@@ -374,7 +374,7 @@ pub struct Changed {
 
 /// Applies a change to the status of a Route in the API. `None`: no change is left.
 pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> {
-    if change.uid != Uid::of(route.metadata.uid.as_deref()) {
+    if *change.uid != *route.metadata.uid.as_deref().unwrap_or_default() {
         return None;
     }
     let (generation, before) = (route.metadata.generation, route.status.clone().unwrap_or_default());

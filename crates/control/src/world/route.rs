@@ -152,7 +152,7 @@ impl RouteInfo {
         let names = || status.into_iter().flat_map(|status| &status.names);
         let is_host = |name: &str| host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(name));
         RouteInfo {
-            uid: Uid::of(metadata.uid.as_deref()),
+            uid: metadata.uid.as_deref().unwrap_or_default().into(),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             generation: metadata.generation.and_then(NonZeroI64::new),
             version: metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0),
