@@ -42,3 +42,5 @@ pub mod updates;
 pub mod compiler;
 
 pub mod dns_client;
+
+mod put;

@@ -26,6 +26,7 @@ use super::apex;
 use super::challenges::{self, TextValues};
 use super::digest::Digest;
 use super::settings::Settings;
+use crate::put::Put as _;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, OwnerChange, Rrset};
 
@@ -58,10 +59,7 @@ impl Delegations {
 
     /// Sets the label of the alias that a host leads to. Returns whether it was another one.
     pub fn set_host(&mut self, host: &Name, label: Option<&str>) -> bool {
-        let before = match label {
-            Some(label) => self.hosts.insert(host.clone(), label.into()),
-            None => self.hosts.remove(host),
-        };
+        let before = self.hosts.put(host.clone(), label.map(Box::from));
         if before.as_deref() == label {
             return false;
         }

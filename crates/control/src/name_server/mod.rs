@@ -44,6 +44,7 @@ use crate::compiler::settings::text_of;
 use crate::compiler::{Diagnostic, Digest, Platform, Settings, ShardView};
 use crate::deletion_hold::hold::Decisions;
 use crate::deletion_hold::reminder::Reminder;
+use crate::put::Put as _;
 use crate::world::ChallengeInfo;
 use crate::world::parents::Parents;
 use signpost_dns::wire::{Name, NameMap};
@@ -312,10 +313,7 @@ async fn gather(
             objects::Event::Challenge(change) => put_all(&mut platform, &change, &mut ignored),
             objects::Event::Zone(change) => {
                 parents.take(&change);
-                each_ledger_entry(&change, |apex, versions| match versions {
-                    Some(versions) => drop(ledger.insert(apex, versions)),
-                    None => drop(ledger.remove(&apex)),
-                });
+                each_ledger_entry(&change, |apex, versions| drop(ledger.put(apex, versions)));
             }
         }
         ignored.clear();

@@ -44,6 +44,7 @@ use crate::deletion_hold::hold::{Decisions, Held};
 use crate::deletion_hold::losses::HeldLosses;
 use crate::deletion_hold::reminder::Reminder;
 use crate::deletion_hold::reporter::{Holder, Reporter};
+use crate::put::Put as _;
 use crate::work::controller::{self, Action, Controller, Inputs, Plan, changes};
 use crate::work::queue::{Item as QueueItem, WorkQueue};
 use crate::world::route::SourceMarks;
@@ -440,11 +441,7 @@ impl Writer {
         if let Some(marks) = &marks {
             *self.routes_on.entry(marks.router.clone()).or_default() += 1;
         }
-        let before = match marks {
-            Some(marks) => self.written_routes.insert(key.clone(), marks),
-            None => self.written_routes.remove(key),
-        };
-        if let Some(SourceMarks { router, .. }) = before
+        if let Some(SourceMarks { router, .. }) = self.written_routes.put(key.clone(), marks)
             && let Some(count) = self.routes_on.get_mut(&router)
         {
             *count -= 1;

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::verdict::{BackendState, RefsState, verdict};
 use crate::client::reflector::{Applied, Change, Health, ObjectKey, Restart, Store};
+use crate::put::Put as _;
 use crate::work::controller::{self, Controller, Inputs, Plan};
 use crate::work::queue::WorkQueue;
 use crate::world::backend::{ServiceInfo, SliceInfo};
@@ -317,10 +318,7 @@ impl Watch {
 
     fn set_waiting(&mut self, key: &ObjectKey, waiting: Option<Waiting>) {
         self.metrics.add(waiting.and_then(|waiting| waiting.reason), 1);
-        let before = match waiting {
-            Some(waiting) => self.waiting.insert(key.clone(), waiting),
-            None => self.waiting.remove(key),
-        };
+        let before = self.waiting.put(key.clone(), waiting);
         self.metrics.add(before.and_then(|before| before.reason), -1);
     }
 
