@@ -43,4 +43,5 @@ pub mod compiler;
 
 pub mod dns_client;
 
+mod hash;
 mod put;

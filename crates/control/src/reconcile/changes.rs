@@ -6,9 +6,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::claim;
-use super::state::{former_name_key, hash_of};
+use super::state::former_name_key;
 use super::{Key, Reconciler};
 use crate::client::reflector::{Applied, Change, ObjectKey};
+use crate::hash::hash_of;
 use crate::put::Put as _;
 use crate::world::{BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo};
 use signpost_types::v1alpha1::name_claim::ClaimKind;

@@ -11,6 +11,7 @@ use super::backend::RouteTargets;
 use super::condition::ConditionUpdate;
 use super::router::Labels;
 use crate::client::uid::Uid;
+use crate::hash::hash_of;
 use signpost_types::assignment::has_main_names;
 use signpost_types::names::challenge_name;
 use signpost_types::paths;
@@ -387,9 +388,7 @@ impl Reported {
 
 /// Returns a digest that distinguishes the few reasons of a condition.
 fn reason_digest(reason: &str) -> u32 {
-    let mut hasher = DefaultHasher::new();
-    reason.hash(&mut hasher);
-    (hasher.finish() >> 32) as u32
+    (hash_of(reason) >> 32) as u32
 }
 
 /// A condition, small enough to compare.
@@ -402,10 +401,8 @@ const HIGHEST: NonZeroU64 = NonZeroU64::MIN.saturating_add((1 << 63) - 1);
 impl Mark {
     /// Returns the mark of a condition with these values.
     pub fn of(status: &str, reason: &str, message: &str) -> Self {
-        let mut hasher = DefaultHasher::new();
-        (status, reason, message).hash(&mut hasher);
         // The digest's lowest bit is set if the status is `True`, and its highest is always set.
-        let digest = hasher.finish() & !1 | u64::from(status == "True");
+        let digest = hash_of(&(status, reason, message)) & !1 | u64::from(status == "True");
         Mark(HIGHEST | digest)
     }
 
