@@ -73,7 +73,7 @@ impl Bench {
             queue.push(ObjectKey::namespaced("shop", &format!("web{number}")));
         }
         let labels = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
-        let route = RouteInfo { uid: Uid::new("u"), labels, ..RouteInfo::default() };
+        let route = RouteInfo { uid: Uid::from("u"), labels, ..RouteInfo::default() };
         Bench { snapshot, queue, route, namespace: NamespaceInfo::default() }
     }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Api;
-use kube::api::DeleteParams;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::reflector::{Change, ObjectKey, Store};
+use crate::client::write;
 use crate::name_server::objects::each_object;
 use crate::work::controller::{self, Action, Controller, Inputs, Plan};
 use crate::work::queue::WorkQueue;
@@ -64,12 +64,7 @@ impl Controller for Expiry {
     fn act(&self, key: &ObjectKey, (): ()) -> Action<()> {
         let api: Api<ChallengeRecord> = Api::namespaced(self.client.clone(), key.namespace());
         let name = key.name.to_string();
-        Box::pin(async move {
-            match api.delete(&name, &DeleteParams::default()).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-                outcome => outcome.map(drop),
-            }
-        })
+        Box::pin(async move { write::delete(&api, &name, None).await.map(drop) })
     }
 
     fn done(&mut self, key: ObjectKey, result: kube::Result<()>, now: Instant) {

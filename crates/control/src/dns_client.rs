@@ -74,6 +74,38 @@ impl Question {
         let query = Query { flags: FLAG_RD, ..Query::new(&self.name, self.rtype) };
         query.send(server, patience).await
     }
+
+    /// Returns the response of the first resolver that has one, with or without records. Each resolver is queried as by
+    /// [`Self::ask_resolver`].
+    ///
+    /// # Errors
+    ///
+    /// The fault of the last resolver.
+    pub async fn resolve(&self, resolvers: &[SocketAddr], patience: Duration) -> Result<Response, ResolveError> {
+        let mut failed = ResolveError::NoResolver;
+        for resolver in resolvers {
+            match self.ask_resolver(*resolver, patience).await {
+                Ok(response) if matches!(response.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => return Ok(response),
+                Ok(response) => failed = ResolveError::Rcode(*resolver, response.rcode),
+                Err(error) => failed = ResolveError::NoResponse(*resolver, error),
+            }
+        }
+        Err(failed)
+    }
+}
+
+/// The reason why no resolver resolves a question: that of the last one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    /// No resolver is configured.
+    #[error("no resolver is known: set verify.resolver")]
+    NoResolver,
+    /// The response has an error code.
+    #[error("the resolver {0} answers {1}")]
+    Rcode(SocketAddr, Rcode),
+    /// There is no usable response.
+    #[error("the resolver {0} does not answer: {1}")]
+    NoResponse(SocketAddr, QueryError),
 }
 
 /// The reason why [`serial_on`] has no serial.

@@ -42,3 +42,6 @@ pub mod updates;
 pub mod compiler;
 
 pub mod dns_client;
+
+mod hash;
+mod put;

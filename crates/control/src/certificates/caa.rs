@@ -8,7 +8,6 @@ use serde::Deserialize;
 use super::ca::not_ready;
 use super::plan::Failure;
 use crate::dns_client::Question;
-use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 
 /// The flag of a property that a CA has to understand.
@@ -101,16 +100,9 @@ fn describe(name: &str, owner: &str, property: &Property, is_wildcard: bool, ide
 /// Returns the CAA records at a name; `None`: no resolver answers.
 async fn records(owner: &str, resolvers: &[SocketAddr], patience: Duration) -> Option<Vec<Property>> {
     let question = Question { name: owner.parse::<Name>().ok()?, rtype: RecordType::CAA };
-    for resolver in resolvers {
-        match question.ask_resolver(*resolver, patience).await {
-            Ok(reply) if matches!(reply.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => {
-                let answers = reply.answers.iter().filter(|record| record.rtype == RecordType::CAA);
-                return Some(answers.filter_map(|record| Property::read(&record.rdata)).collect());
-            }
-            _ => {}
-        }
-    }
-    None
+    let reply = question.resolve(resolvers, patience).await.ok()?;
+    let answers = reply.answers.iter().filter(|record| record.rtype == RecordType::CAA);
+    Some(answers.filter_map(|record| Property::read(&record.rdata)).collect())
 }
 
 /// Returns the property by which the records of a name forbid a CA with these names to issue for it (RFC 8659 §4.2, §4.3).

@@ -7,13 +7,14 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
+use kube::api::{ListParams, ObjectMeta, PostParams};
 use tokio::time::{Instant, sleep};
 
 use super::Settings;
 use super::ca::{not_ready, of_api};
 use super::context::Context;
 use super::plan::Failure;
+use crate::client::write;
 use crate::dns_client::{Data, Question};
 use crate::observe::programmed::ProbeTarget;
 use crate::world::later;
@@ -84,15 +85,8 @@ pub(super) async fn lead_to(context: &Context, host: &str, target: &str) -> bool
     let names = [&acme_challenge_name(host), target].map(str::parse::<Name>);
     let [Ok(name), Ok(target)] = names else { return false };
     let question = Question { name, rtype: RecordType::CNAME };
-    for resolver in resolvers {
-        match question.ask_resolver(*resolver, *patience).await {
-            Ok(response) if matches!(response.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => {
-                return response.answers.iter().any(|record| record.data == Data::Cname(target.clone()));
-            }
-            _ => {}
-        }
-    }
-    true
+    let Ok(response) = question.resolve(resolvers, *patience).await else { return true };
+    response.answers.iter().any(|record| record.data == Data::Cname(target.clone()))
 }
 
 /// Removes all records at a name that the platform itself made.
@@ -102,10 +96,7 @@ pub(super) async fn withdraw(client: &kube::Client, name: &str) {
         for record in records.list(&ListParams::default()).await? {
             if let Some(object) = record.metadata.name.filter(|_| record.spec.name == name && record.spec.key.is_none())
             {
-                match records.delete(&object, &DeleteParams::default()).await {
-                    Err(kube::Error::Api(status)) if status.code == 404 => {}
-                    done => _ = done?,
-                }
+                write::delete(&records, &object, None).await?;
             }
         }
         Ok::<(), kube::Error>(())

@@ -41,6 +41,7 @@ use crate::client::events::{self, Counters, Events, Notice};
 use crate::client::reflector::{Applied, Change, ObjectKey, Store};
 use crate::observe::programmed::{Clients, ProbeTarget, serving};
 use crate::observe::verify::state::Server;
+use crate::put::Put as _;
 use crate::work::controller::{self, Action, Controller, Inputs, Plan, changes};
 use crate::work::queue::WorkQueue;
 use crate::world::condition::{ConditionUpdate, Status};
@@ -293,10 +294,7 @@ impl Controller for Issuer {
             false => self.failing.remove(&subject),
         };
         self.show_failing();
-        match outcome.not_after {
-            Some(not_after) => _ = self.expiry.insert(subject.clone(), not_after),
-            None => _ = self.expiry.remove(&subject),
-        }
+        self.expiry.put(subject.clone(), outcome.not_after);
         self.show_expiry(&subject);
         self.report(&subject, outcome.note);
     }

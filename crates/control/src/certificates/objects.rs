@@ -8,7 +8,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::ListParams;
 use rcgen::{KeyPair, PublicKeyData as _};
 use serde_json::{Value, json};
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -104,7 +104,7 @@ pub(super) async fn write_account(
 
 /// Removes an account that the CA does not have any more.
 pub(super) async fn delete_account(client: &kube::Client, directory: &str) -> kube::Result<()> {
-    delete(&platform(client), &account_name(directory)).await
+    write::delete(&platform(client), &account_name(directory), None).await.map(drop)
 }
 
 /// Returns the namespace and the name of the account's Secret.
@@ -144,13 +144,6 @@ fn read_attempt(secret: &Secret) -> Option<Attempt> {
 
 fn attempt_name(subject: &Subject) -> String {
     format!("acme-order-{}", hash(&[&subject.router, &subject.host]))
-}
-
-async fn delete(secrets: &Api<Secret>, name: &str) -> kube::Result<()> {
-    match secrets.delete(name, &DeleteParams::default()).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        done => done.map(drop),
-    }
 }
 
 /// Returns the certificate of a subject.
@@ -206,7 +199,7 @@ pub(super) async fn sweep(client: &kube::Client, now: i64) -> kube::Result<()> {
         });
         for name in over.await? {
             tracing::info!(namespace, name, "deleting a Secret of a certificate that is not needed any more");
-            delete(&secrets, &name).await?;
+            write::delete(&secrets, &name, None).await?;
         }
     }
     Ok(())

@@ -1,12 +1,12 @@
 //! The next step for a certificate. Pure.
 
-use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::budget::PlacedOrder;
 use crate::client::backoff::delay;
+use crate::hash::hash_of;
 use crate::work::queue::Item;
 
 /// The pause after a failed validation: the first and the longest. Let's Encrypt permits five for each host and hour.
@@ -59,14 +59,8 @@ impl Subject {
 
     /// Returns a number that stays the same, and differs between subjects.
     fn seed(&self) -> u64 {
-        hash((&self.router, &self.host))
+        hash_of(&(&self.router, &self.host))
     }
-}
-
-fn hash(of: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    of.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// Namespaces share the orders in progress.
@@ -140,7 +134,7 @@ impl Window {
     /// Returns the time of renewal of a certificate: at random, and the same for as long as the window is.
     fn time(self, issued: &Issued, seed: u64) -> i64 {
         let length = self.end.saturating_sub(self.start).unsigned_abs().max(1);
-        self.start.saturating_add_unsigned(hash((seed, &issued.id)) % length)
+        self.start.saturating_add_unsigned(hash_of(&(seed, &issued.id)) % length)
     }
 }
 

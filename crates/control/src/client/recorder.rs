@@ -7,8 +7,6 @@
 //!
 //! client-go does not compare the note, and so loses all notes but the first. The notes of Signpost name Routers and servers.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -16,6 +14,7 @@ use kube::Api;
 use serde_json::json;
 
 use super::write;
+use crate::hash::hash_of;
 
 /// Records an event that happened now: a new one, or a repetition in its series. A failure is not retried.
 pub async fn record(client: &kube::Client, event: &Event) -> kube::Result<()> {
@@ -37,9 +36,8 @@ pub fn name_of(name: &str, event: &Event) -> String {
     let about = event.regarding.as_ref();
     let about = about.map(|about| (&about.kind, &about.namespace, &about.name, &about.uid));
     let says = (&event.type_, &event.action, &event.reason, &event.note);
-    let mut hasher = DefaultHasher::new();
-    (about, says, &event.reporting_controller, &event.reporting_instance).hash(&mut hasher);
-    format!("{name}.{:016x}", hasher.finish())
+    let hash = hash_of(&(about, says, &event.reporting_controller, &event.reporting_instance));
+    format!("{name}.{hash:016x}")
 }
 
 #[cfg(test)]

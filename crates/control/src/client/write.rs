@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::Request;
 use kube::{Api, Resource};
 use serde::Serialize;
@@ -36,6 +36,19 @@ where
             Err(kube::Error::Api(status)) if status.code == 409 && conflicts < CONFLICTS_MAX => conflicts += 1,
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// Deletes the object `name`; with `preconditions`, only if it meets them. Returns whether it did: the object may be gone, or another one.
+pub async fn delete<K>(api: &Api<K>, name: &str, preconditions: Option<Preconditions>) -> kube::Result<bool>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let is_conditional = preconditions.is_some();
+    match api.delete(name, &DeleteParams { preconditions, ..DeleteParams::default() }).await {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 404 || is_conditional && status.code == 409 => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -8,6 +8,9 @@ use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Contents;
 use signpost_dns::zone::rrset::{Rdata, Rrset, Ttl};
 
+/// The octets of the numbers at the end of the data of an SOA record: serial, refresh, retry, expire, minimum.
+const SOA_NUMBERS_OCTETS: usize = 20;
+
 /// Sets SOA and NS at the apex, and the addresses and SVCB records of name servers inside the zone at their names, replacing
 /// records of these types.
 pub fn dress(contents: &mut Contents, settings: &Settings, serial: u32) {
@@ -31,11 +34,14 @@ pub fn service_rrset(owner: &Name, settings: &Settings) -> Option<Rrset> {
 
 /// Returns the SOA of a zone, and its NS records.
 pub fn soa_and_ns(settings: &Settings, serial: u32) -> Vec<Rrset> {
-    let (mname, rname) = (settings.name_servers()[0].name.clone(), settings.hostmaster().clone());
-    let soa = Soa { mname, rname, serial, timers: settings.timers };
+    let mut soa = [settings.name_servers()[0].name.as_wire(), settings.hostmaster().as_wire()].concat();
+    let Timers { refresh, retry, expire, minimum } = settings.timers;
+    for number in [serial, refresh, retry, expire, minimum] {
+        soa.extend_from_slice(&number.to_be_bytes());
+    }
     let ttl = settings.infrastructure_ttl;
     vec![
-        Rrset { rtype: RecordType::SOA, ttl, rdata: vec![soa.to_rdata()] },
+        Rrset { rtype: RecordType::SOA, ttl, rdata: vec![soa.into()] },
         Rrset { rtype: RecordType::NS, ttl, rdata: name_server_rdata(settings) },
     ]
 }
@@ -87,60 +93,25 @@ pub(super) fn set(contents: &mut Contents, owner: &Name, rtype: RecordType, ttl:
         .expect("the owner is in the zone and the type no meta-type");
 }
 
-/// The data of an SOA record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Soa {
-    /// The primary name server.
-    pub mname: Name,
-    /// The mailbox of the responsible person, as a name.
-    pub rname: Name,
-    /// The zone's version, an RFC 1982 number.
-    pub serial: u32,
-    /// Refresh, retry, expire, minimum.
-    pub timers: Timers,
-}
-
-impl Soa {
-    /// Returns the record's data as in an uncompressed message.
-    pub fn to_rdata(&self) -> Rdata {
-        let Timers { refresh, retry, expire, minimum } = self.timers;
-        let mut rdata = [self.mname.as_wire(), self.rname.as_wire()].concat();
-        for number in [self.serial, refresh, retry, expire, minimum] {
-            rdata.extend_from_slice(&number.to_be_bytes());
-        }
-        rdata.into_boxed_slice()
-    }
-
-    /// Reads a record's data; `None` if it is not an SOA's.
-    pub fn from_rdata(rdata: &[u8]) -> Option<Soa> {
-        let (mname, rest) = Name::split_from(rdata).ok()?;
-        let (rname, rest) = Name::split_from(rest).ok()?;
-        let (numbers, []) = rest.as_chunks::<4>() else { return None };
-        let &[serial, refresh, retry, expire, minimum] = numbers else { return None };
-        let number = u32::from_be_bytes;
-        let timers =
-            Timers { refresh: number(refresh), retry: number(retry), expire: number(expire), minimum: number(minimum) };
-        Some(Soa { mname, rname, serial: number(serial), timers })
-    }
+/// Returns the octets of the serial in the data of an SOA record: the first of the five numbers after its names.
+pub(super) fn serial_octets(rdata: &mut [u8]) -> Option<&mut [u8; 4]> {
+    rdata.last_chunk_mut::<SOA_NUMBERS_OCTETS>()?.first_chunk_mut()
 }
 
 /// Returns the serial of the zone's SOA; `None` if it has none.
 pub fn serial_of(contents: &Contents) -> Option<u32> {
     let soa = contents.get(contents.apex(), RecordType::SOA)?;
-    Soa::from_rdata(soa.rdata.first()?).map(|soa| soa.serial)
+    let numbers = soa.rdata.first()?.last_chunk::<SOA_NUMBERS_OCTETS>()?;
+    Some(u32::from_be_bytes(*numbers.first_chunk()?))
 }
 
 /// Sets the serial of the zone's SOA, if it has one.
 pub fn set_serial(contents: &mut Contents, serial: u32) {
     let apex = contents.apex().clone();
-    let Some((ttl, mut soa)) = contents
-        .get(&apex, RecordType::SOA)
-        .and_then(|rrset| Some((rrset.ttl, Soa::from_rdata(rrset.rdata.first()?)?)))
-    else {
-        return;
-    };
-    soa.serial = serial;
-    set(contents, &apex, RecordType::SOA, ttl, vec![soa.to_rdata()]);
+    let Some(mut soa) = contents.get(&apex, RecordType::SOA).cloned() else { return };
+    let Some(octets) = soa.rdata.first_mut().and_then(|rdata| serial_octets(rdata)) else { return };
+    *octets = serial.to_be_bytes();
+    set(contents, &apex, RecordType::SOA, soa.ttl, soa.rdata);
 }
 
 #[cfg(test)]
@@ -161,6 +132,6 @@ mod tests {
         let mut shard = Contents::new("s.v3.example.".parse().expect("a name"));
         dress(&mut shard, &settings, 7);
         assert_eq!(shard.owner_count(), 1, "a name server outside the zone has no address in it");
-        assert!(Soa::from_rdata(&[0, 0, 1]).is_none());
+        assert!(serial_octets(&mut [0, 0, 1]).is_none());
     }
 }

@@ -12,7 +12,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::digest::Digest;
+use super::wire_form;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Rrset, Ttl};
 use signpost_types::names::{ACME_CHALLENGE_LABEL, ACME_LABEL};
@@ -22,10 +25,11 @@ use signpost_types::v1alpha1::challenge_record::{ChallengeRecord, VALUES_MAX};
 /// The TTL of the records. Clients add the next proof of a name as soon as they have deleted the last one.
 const TTL_SECONDS: u32 = 1;
 
-/// A ChallengeRecord, reduced.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A ChallengeRecord, reduced. The last-known-good state on disk contains it in this form: a change of the fields needs another version of its format.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChallengeInput {
     pub namespace: Box<str>,
+    #[serde(with = "wire_form::name")]
     pub owner: Name,
     pub value: Box<str>,
     /// The creation time, in seconds since 1970. Of more than [`VALUES_MAX`] values, the oldest are served.

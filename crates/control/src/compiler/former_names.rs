@@ -23,6 +23,7 @@ use super::apex;
 use super::diagnostic::Diagnostic;
 use super::digest::Digest;
 use super::inputs::{BindingInput, RouterInput};
+use crate::put::Put as _;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, OwnerChange, Rrset, Ttl};
 
@@ -51,14 +52,10 @@ impl FormerNames {
     /// Points the former name of `label` to `zone`, or removes it without one.
     pub fn set(&mut self, label: &str, zone: Option<Box<str>>) {
         let part = |zone: &str| Digest::of_former_name(label, zone);
-        let before = match zone {
-            Some(zone) => {
-                self.digest = self.digest.plus(part(&zone));
-                self.labels.insert(label.into(), zone)
-            }
-            None => self.labels.remove(label),
-        };
-        if let Some(before) = before {
+        if let Some(zone) = &zone {
+            self.digest = self.digest.plus(part(zone));
+        }
+        if let Some(before) = self.labels.put(label.into(), zone) {
             self.digest = self.digest.minus(part(&before));
         }
     }

@@ -7,9 +7,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
 
 use super::diagnostic::Diagnostic;
 use super::health::{AddressInput, AddressSelection, Health, choose};
+use super::wire_form;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Ttl;
 use signpost_types::names;
@@ -17,16 +19,19 @@ use signpost_types::v1alpha1::route::{ADOPTED, NameKind};
 use signpost_types::v1alpha1::route_binding::RouteBinding;
 use signpost_types::v1alpha1::router::{AddressHealthState, AddressState, InstanceState, Mode, Router, RouterStatus};
 
-/// A Router, reduced.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A Router, reduced. The last-known-good state on disk contains it in this form: a change of the fields needs another version of its format.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouterInput {
     /// `metadata.name`.
+    #[serde(skip)]
     pub name: Box<str>,
     /// The creation time, in seconds since 1970; of two Routers with one `dns`, the older one serves it.
     pub created: i64,
     /// The shard's zone.
+    #[serde(with = "wire_form::name")]
     pub apex: Name,
     /// The TTL of the wildcard, and the default TTL of `records`.
+    #[serde(with = "wire_form::ttl")]
     pub ttl: Ttl,
     /// The mode in which the addresses are used together.
     pub mode: Mode,
@@ -133,10 +138,11 @@ fn panic_percent(router: &Router) -> u8 {
     reported.or(own).map_or(0, |percent| u8::try_from(percent.min(100)).unwrap_or(100))
 }
 
-/// A RouteBinding, reduced.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A RouteBinding, reduced. The last-known-good state on disk contains it in this form: a change of the fields needs another version of its format.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingInput {
     /// `<namespace>/<name>` of the binding.
+    #[serde(skip)]
     pub key: Box<str>,
     /// The creation time, in seconds since 1970; of two bindings with one label, the older one has it.
     pub created: i64,
@@ -145,14 +151,17 @@ pub struct BindingInput {
     /// The Router's zone, in lower case and without a trailing dot.
     pub shard: Arc<str>,
     /// The zones that the Route has left, in which it has former names; `shard` is excluded.
+    #[serde(with = "wire_form::names")]
     pub former_names: Box<[Name]>,
-    /// The Route's host below that zone, if the router of a source admitted it: the wildcard answers for it.
-    pub adopted: Option<Name>,
-    /// The Route's host elsewhere, if the router of a source admitted it. Inside a domain of the platform, its parent zone has the record.
-    pub custom: Option<Name>,
     /// The zone to which these and the alias point, if that is not `shard` yet, in lower case and without a trailing dot:
     /// resolvers can still cache that the Route's current name points elsewhere, or the instances do not serve it yet.
     pub leads_to: Option<Box<str>>,
+    /// The Route's host below `shard`, if the router of a source admitted it: the wildcard answers for it.
+    #[serde(with = "wire_form::optional_name")]
+    pub adopted: Option<Name>,
+    /// The Route's host elsewhere, if the router of a source admitted it. Inside a domain of the platform, its parent zone has the record.
+    #[serde(with = "wire_form::optional_name")]
+    pub custom: Option<Name>,
 }
 
 impl BindingInput {

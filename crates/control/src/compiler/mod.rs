@@ -32,6 +32,7 @@ pub mod shard;
 
 pub mod diagnostic;
 pub mod digest;
+mod wire_form;
 
 pub use diagnostic::Diagnostic;
 pub use digest::Digest;

@@ -22,10 +22,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
-use super::apex::{self, Soa};
+use super::apex;
 use super::challenges::{self, TextValues};
 use super::digest::Digest;
 use super::settings::Settings;
+use crate::put::Put as _;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, OwnerChange, Rrset};
 
@@ -58,10 +59,7 @@ impl Delegations {
 
     /// Sets the label of the alias that a host leads to. Returns whether it was another one.
     pub fn set_host(&mut self, host: &Name, label: Option<&str>) -> bool {
-        let before = match label {
-            Some(label) => self.hosts.insert(host.clone(), label.into()),
-            None => self.hosts.remove(host),
-        };
+        let before = self.hosts.put(host.clone(), label.map(Box::from));
         if before.as_deref() == label {
             return false;
         }
@@ -222,12 +220,17 @@ fn apex_rrsets(settings: &Settings, serial: u32) -> Vec<Rrset> {
     let base = settings.base.as_ref().map_or(&[][..], |base| base.owner(apex));
     let base_soa = base.iter().find(|rrset| rrset.rtype == RecordType::SOA);
     let mut rrsets = apex::soa_and_ns(settings, serial);
-    if let Some((base_soa, mut soa)) = base_soa.and_then(|soa| Some((soa, Soa::from_rdata(soa.rdata.first()?)?))) {
-        if soa.mname.is_root() {
-            soa.mname = settings.name_servers()[0].name.clone();
+    if let Some(mut soa) = base_soa.cloned() {
+        for rdata in &mut soa.rdata {
+            // The root means the first name server.
+            if let [0, rest @ ..] = &**rdata {
+                *rdata = [settings.name_servers()[0].name.as_wire(), rest].concat().into();
+            }
+            if let Some(octets) = apex::serial_octets(rdata) {
+                *octets = serial.to_be_bytes();
+            }
         }
-        soa.serial = serial;
-        rrsets[0] = Rrset { rdata: vec![soa.to_rdata()], ..base_soa.clone() };
+        rrsets[0] = soa;
     }
     let other = |rrset: &&Rrset| !matches!(rrset.rtype, RecordType::SOA | RecordType::NS | RecordType::CNAME);
     rrsets.extend(base.iter().filter(other).cloned());

@@ -26,6 +26,7 @@ use super::inputs::BindingInput;
 use super::parent::Delegations;
 use super::settings::{Settings, text_of};
 use super::shard::ShardView;
+use crate::put::Put as _;
 use signpost_dns::wire::Name;
 use signpost_types::names::{ACME_CHALLENGE_LABEL, ACME_LABEL};
 use signpost_types::v1alpha1::challenge_record::VALUES_MAX;
@@ -89,10 +90,7 @@ pub trait Input: Sized {
 
 impl Input for ShardView {
     fn put(platform: &mut Platform, name: &str, now: Option<Arc<Self>>, changes: &mut Vec<Change>) {
-        let old = match &now {
-            Some(router) => platform.routers.insert(name.into(), Arc::clone(router)),
-            None => platform.routers.remove(name),
-        };
+        let old = platform.routers.put(name.into(), now.clone());
         if old == now {
             return;
         }
@@ -110,10 +108,7 @@ impl Input for ShardView {
 
 impl Input for BindingInput {
     fn put(platform: &mut Platform, name: &str, now: Option<Arc<Self>>, changes: &mut Vec<Change>) {
-        let old = match &now {
-            Some(binding) => platform.bindings.insert(name.into(), Arc::clone(binding)),
-            None => platform.bindings.remove(name),
-        };
+        let old = platform.bindings.put(name.into(), now.clone());
         if old == now {
             return;
         }
@@ -159,10 +154,7 @@ impl Input for BindingInput {
 
 impl Input for ChallengeInput {
     fn put(platform: &mut Platform, name: &str, now: Option<Arc<Self>>, changes: &mut Vec<Change>) {
-        let old = match &now {
-            Some(challenge) => platform.challenge_keys.insert(name.into(), Arc::clone(challenge)),
-            None => platform.challenge_keys.remove(name),
-        };
+        let old = platform.challenge_keys.put(name.into(), now.clone());
         if old == now {
             return;
         }
@@ -402,10 +394,7 @@ impl Platform {
                 true => self.inner.insert(apex.clone()),
                 false => self.inner.remove(apex),
             };
-            match self.outer_in_the_way(apex) {
-                Some(outer) => drop(self.withheld.insert(apex.clone(), outer)),
-                None => drop(self.withheld.remove(apex)),
-            }
+            self.withheld.put(apex.clone(), self.outer_in_the_way(apex));
         }
         for apex in apexes {
             let claim = self.claims.get(apex).filter(|_| self.is_served(apex)).and_then(|claims| claims.first());
@@ -420,10 +409,7 @@ impl Platform {
                 let made = || Arc::new(ShardView::with(claim.input().clone(), cuts, texts, &self.settings));
                 (!is_plain).then(|| known.unwrap_or_else(made))
             });
-            match view {
-                Some(view) => drop(self.outer.insert(apex.clone(), view)),
-                None => drop(self.outer.remove(apex)),
-            }
+            self.outer.put(apex.clone(), view);
         }
     }
 

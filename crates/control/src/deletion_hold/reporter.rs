@@ -25,7 +25,7 @@ use futures::FutureExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::{PostParams, Preconditions};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -34,7 +34,7 @@ use super::hold::{Decisions, Held, HoldDecision};
 use super::losses::HeldLosses;
 use crate::client::backoff::Backoff;
 use crate::client::reflector::{Changes, HealthProbe, Informer, Store};
-use crate::client::write::update_status;
+use crate::client::write::{self, update_status};
 use crate::world::condition::{ConditionUpdate, Status as ConditionStatus, state};
 use signpost_types::v1alpha1::deletion_hold::{
     DNS, Decision, DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldKind, DeletionHoldSpec,
@@ -354,11 +354,7 @@ impl Writer {
     async fn delete(&self, deletion_hold: &DeletionHold) -> kube::Result<()> {
         let metadata = deletion_hold.metadata.clone();
         let preconditions = Preconditions { uid: metadata.uid, resource_version: metadata.resource_version };
-        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match self.api.delete(metadata.name.as_deref().unwrap_or_default(), &parameters).await {
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-            deleted => deleted.map(drop),
-        }
+        write::delete(&self.api, &metadata.name.unwrap_or_default(), Some(preconditions)).await.map(drop)
     }
 }
 

@@ -15,10 +15,11 @@
 use std::time::Duration;
 
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Preconditions};
+use kube::api::{ListParams, Preconditions};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::client::write;
 use crate::compiler::settings::text_of;
 use crate::world::parents::Parents;
 use signpost_dns::wire::Name;
@@ -110,13 +111,9 @@ pub async fn disagreement_after_taking_over(
     for zone in zones.list(&ListParams::default()).await?.items {
         let name = zone.metadata.name.unwrap_or_default();
         let preconditions = Some(Preconditions { uid: zone.metadata.uid, resource_version: None });
-        match zones.delete(&name, &DeleteParams { preconditions, ..DeleteParams::default() }).await {
-            Ok(_) => {
-                tracing::info!(zone = %name, "removed the Zone of the former domain: it has no Routers or Routes")
-            }
-            // Another process was faster.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            Err(error) => return Err(error),
+        // Otherwise another process was faster.
+        if write::delete(&zones, &name, preconditions).await? {
+            tracing::info!(zone = %name, "removed the Zone of the former domain: it has no Routers or Routes");
         }
     }
     disagreement(client, domains).await

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use super::domain::{DomainMismatch, Domains};
 use super::record::{self, JournalEntry, LiveEntries, Loaded};
+use crate::put::Put as _;
 use signpost_dns::zone::journal::{self, Entry, JournalError, Recovered};
 use signpost_runtime::ending::ExitReport;
 
@@ -213,10 +214,7 @@ enum LoadError {
 
 fn read(octets: &[u8]) -> Result<(Loaded, Recovered), LoadError> {
     let mut live = LiveEntries::default();
-    let recovered = journal::read(octets, record::VERSION, |entry| match entry.value {
-        Some(value) => drop(live.insert(entry.key, value)),
-        None => drop(live.remove(entry.key)),
-    })?;
+    let recovered = journal::read(octets, record::VERSION, |entry| _ = live.put(entry.key, entry.value))?;
     Ok((record::load(live).ok_or(LoadError::Entry)?, recovered))
 }
 
@@ -415,10 +413,7 @@ impl Writer {
     fn compact(&mut self) -> io::Result<()> {
         let octets = fs::read(&self.path)?;
         let mut live = LiveEntries::default();
-        let found = journal::read(&octets, record::VERSION, |entry| match entry.value {
-            Some(value) => drop(live.insert(entry.key, value)),
-            None => drop(live.remove(entry.key)),
-        });
+        let found = journal::read(&octets, record::VERSION, |entry| _ = live.put(entry.key, entry.value));
         let found = found.map_err(io::Error::other)?;
         if found.good_octets != self.good_octets {
             return Err(io::Error::other("the length of the file differs from the length that was written"));

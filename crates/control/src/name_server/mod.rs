@@ -44,6 +44,7 @@ use crate::compiler::settings::text_of;
 use crate::compiler::{Diagnostic, Digest, Platform, Settings, ShardView};
 use crate::deletion_hold::hold::Decisions;
 use crate::deletion_hold::reminder::Reminder;
+use crate::put::Put as _;
 use crate::world::ChallengeInfo;
 use crate::world::parents::Parents;
 use signpost_dns::wire::{Name, NameMap};
@@ -142,25 +143,8 @@ impl Started {
 /// Serves the last-known-good state: neither the API nor its client is needed for that. An error means that the directory of the
 /// state cannot be used.
 pub async fn start(options: Options) -> Result<Started, StateError> {
-    let Options {
-        settings,
-        state,
-        former_domain,
-        zones,
-        deletion_hold_threshold,
-        denial_longest,
-        status,
-        publishing,
-        loading,
-    } = options;
-    status.state().is_denying = denial_longest.is_none();
-    if denial_longest.is_some() {
-        zones.set_denies_until(0);
-    }
-    let domains = Domains { domain: settings.domain_text(), former: former_domain };
-    let holds = Holds::new(deletion_hold_threshold, status.losses().decisions());
-    let publisher = Publisher::new(zones, status.clone(), publishing, loading);
-    let start = move || restart(publisher, holds, state, domains, settings, denial_longest);
+    let status = options.status.clone();
+    let start = move || restart(options);
     let started = match Handle::current().runtime_flavor() {
         RuntimeFlavor::CurrentThread => start(),
         // This can take a second of processor time, which must not block the runtime.
@@ -254,32 +238,28 @@ async fn wait_for_domain(
 }
 
 /// Serves the last-known-good state, if there is one.
-fn restart(
-    mut publisher: Publisher,
-    mut holds: Holds,
-    state: Option<PathBuf>,
-    domains: Domains,
-    own: Arc<Settings>,
-    denial_longest: Option<Duration>,
-) -> Result<Started, StateError> {
-    let loaded = state.map(|directory| publisher.open_state(&directory, &domains)).transpose()?.flatten();
-    let Some(mut loaded) = loaded else {
-        let former_domains = Vec::new();
-        return Ok(Started {
-            settings: own,
-            domains,
-            former_domains,
-            denial_longest,
-            publisher,
-            holds,
-            restored: None,
-            questions: None,
-        });
+fn restart(options: Options) -> Result<Started, StateError> {
+    options.status.state().is_denying = options.denial_longest.is_none();
+    if options.denial_longest.is_some() {
+        options.zones.set_denies_until(0);
+    }
+    let mut started = Started {
+        domains: Domains { domain: options.settings.domain_text(), former: options.former_domain },
+        settings: options.settings,
+        former_domains: Vec::new(),
+        denial_longest: options.denial_longest,
+        holds: Holds::new(options.deletion_hold_threshold, options.status.losses().decisions()),
+        publisher: Publisher::new(options.zones, options.status, options.publishing, options.loading),
+        restored: None,
+        questions: None,
     };
+    let Started { settings: own, domains, publisher, holds, .. } = &mut started;
+    let loaded = options.state.map(|directory| publisher.open_state(&directory, domains)).transpose()?.flatten();
+    let Some(mut loaded) = loaded else { return Ok(started) };
     // After a change of the domain, the first one is that of the state.
     let mut former_domains = std::mem::take(&mut loaded.domains);
     former_domains.retain(|former| former.domain != domains.domain);
-    let settings = whole(&own, &former_domains, &publisher.zones);
+    let settings = whole(own, &former_domains, &publisher.zones);
     publisher.record_domains(&settings);
     // The state can be a moment older than the last name that was live.
     publisher.zones.set_denies_until(0);
@@ -307,8 +287,8 @@ fn restart(
     publisher.set_ready(&zones);
     let (routers, bindings) = zones.platform().counts();
     tracing::info!(routers, bindings, "serving the last-known-good state until the API is reachable");
-    let (restored, questions) = (Some(zones), None);
-    Ok(Started { settings: own, domains, former_domains, denial_longest, publisher, holds, restored, questions })
+    (started.former_domains, started.restored) = (former_domains, Some(zones));
+    Ok(started)
 }
 
 /// Collects all objects, and the versions of the ledger.
@@ -333,10 +313,7 @@ async fn gather(
             objects::Event::Challenge(change) => put_all(&mut platform, &change, &mut ignored),
             objects::Event::Zone(change) => {
                 parents.take(&change);
-                each_ledger_entry(&change, |apex, versions| match versions {
-                    Some(versions) => drop(ledger.insert(apex, versions)),
-                    None => drop(ledger.remove(&apex)),
-                });
+                each_ledger_entry(&change, |apex, versions| drop(ledger.put(apex, versions)));
             }
         }
         ignored.clear();

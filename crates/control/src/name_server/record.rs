@@ -1,8 +1,8 @@
 //! The entries of the last-known-good state: reduced objects and published serials as keys and values.
 //!
-//! Keys and values are in the format of `postcard`: the fields of the types here, in their order and without their names. So each
-//! change of these types, except for a further key, needs another [`VERSION`], which is at the head of the file. The entry of a served shard zone also
-//! contains the compiled zone.
+//! Keys and values are in the format of `postcard`: the fields of the types here and of the compiler's inputs, in their order and
+//! without their names. So each change of these types, except for a further key, needs another [`VERSION`], which is at the head of the file. The
+//! entry of a served shard zone also contains the compiled zone.
 
 use std::collections::HashMap;
 
@@ -12,13 +12,11 @@ use super::version_history::Published;
 use crate::compiler::Digest;
 use crate::compiler::challenges::ChallengeInput;
 use crate::compiler::former_domains::FormerDomain;
-use crate::compiler::health::AddressInput;
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::parallel::in_parallel;
-use signpost_dns::zone::{Serial, Ttl, Zone, stored};
+use signpost_dns::zone::{Serial, Zone, stored};
 use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
-use signpost_types::v1alpha1::router::Mode;
 
 /// The format of the entries, and of the journal that contains them.
 pub const VERSION: u32 = 4;
@@ -75,47 +73,6 @@ enum Key<'a> {
     Challenge(&'a str),
 }
 
-/// The value of a Router. Its apex is in the wire format.
-#[derive(Serialize, Deserialize)]
-struct RouterValue<'a> {
-    created: i64,
-    apex: &'a [u8],
-    ttl: u32,
-    mode: Mode,
-    addresses: Vec<AddressInput>,
-    #[serde(borrow)]
-    records: Vec<&'a str>,
-    panic_percent: u8,
-}
-
-/// The value of a binding. The zones that its Route has left are in the wire format.
-#[derive(Serialize, Deserialize)]
-struct BindingValue<'a> {
-    created: i64,
-    label: &'a str,
-    shard: &'a str,
-    #[serde(borrow)]
-    former_names: Vec<&'a [u8]>,
-    #[serde(borrow)]
-    leads_to: Option<&'a str>,
-    /// In the wire format.
-    #[serde(borrow)]
-    adopted: Option<&'a [u8]>,
-    /// In the wire format.
-    #[serde(borrow)]
-    custom: Option<&'a [u8]>,
-}
-
-/// The value of a ChallengeRecord. Its name is in the wire format.
-#[derive(Serialize, Deserialize)]
-struct ChallengeValue<'a> {
-    namespace: &'a str,
-    owner: &'a [u8],
-    value: &'a str,
-    created: i64,
-    expires: i64,
-}
-
 /// The value of a zone: its published version and, if a restart serves it from there, the zone in the format of [`stored`].
 #[derive(Serialize, Deserialize)]
 struct ZoneValue<'a> {
@@ -139,48 +96,17 @@ pub fn domains(domains: &[FormerDomain]) -> JournalEntry {
 
 /// Returns the change to a Router's entry; without `router`, it is removed.
 pub fn router(name: &str, router: Option<&RouterInput>) -> JournalEntry {
-    let value = router.map(|router| {
-        encode(&RouterValue {
-            created: router.created,
-            apex: router.apex.as_wire(),
-            ttl: router.ttl.seconds(),
-            mode: router.mode,
-            addresses: router.addresses.to_vec(),
-            records: router.records.iter().map(|record| &**record).collect(),
-            panic_percent: router.panic_percent,
-        })
-    });
-    (encode(&Key::Router(name)), value)
+    (encode(&Key::Router(name)), router.map(encode))
 }
 
 /// Returns the change to a binding's entry; without `binding`, it is removed.
 pub fn binding(name: &str, binding: Option<&BindingInput>) -> JournalEntry {
-    let value = binding.map(|binding| {
-        encode(&BindingValue {
-            created: binding.created,
-            label: &binding.label,
-            shard: &binding.shard,
-            former_names: binding.former_names.iter().map(Name::as_wire).collect(),
-            leads_to: binding.leads_to.as_deref(),
-            adopted: binding.adopted.as_ref().map(Name::as_wire),
-            custom: binding.custom.as_ref().map(Name::as_wire),
-        })
-    });
-    (encode(&Key::Binding(name)), value)
+    (encode(&Key::Binding(name)), binding.map(encode))
 }
 
 /// Returns the change to the entry of a ChallengeRecord; without `challenge`, it is removed.
 pub fn challenge(name: &str, challenge: Option<&ChallengeInput>) -> JournalEntry {
-    let value = challenge.map(|challenge| {
-        encode(&ChallengeValue {
-            namespace: &challenge.namespace,
-            owner: challenge.owner.as_wire(),
-            value: &challenge.value,
-            created: challenge.created,
-            expires: challenge.expires,
-        })
-    });
-    (encode(&Key::Challenge(name)), value)
+    (encode(&Key::Challenge(name)), challenge.map(encode))
 }
 
 /// Returns the journal entry for the published version of a zone: with the zone, if a restart needs to serve it from there.
@@ -212,10 +138,10 @@ pub fn load(live: LiveEntries<'_>) -> Option<Loaded> {
         match decode(key)? {
             Key::Domain => loaded.domain = decode(value)?,
             Key::Router(name) => routers.push((name, value)),
-            Key::Binding(name) => loaded.bindings.push(read_binding(name, value)?),
+            Key::Binding(name) => loaded.bindings.push(BindingInput { key: name.into(), ..decode(value)? }),
             Key::Zone(apex) => zones.push((apex, value)),
             Key::Domains => loaded.domains = decode(value)?,
-            Key::Challenge(name) => loaded.challenges.push((name.into(), read_challenge(value)?)),
+            Key::Challenge(name) => loaded.challenges.push((name.into(), decode(value)?)),
             Key::Held(kind, name) => loaded.held.push((kind, name.into(), Digest(decode(value)?))),
         }
     }
@@ -225,7 +151,8 @@ pub fn load(live: LiveEntries<'_>) -> Option<Loaded> {
         loaded.zones.extend(zone.map(|zone| (apex.clone(), zone)));
         loaded.published.insert(apex, published);
     }
-    let routers = in_parallel(&routers, |(name, value)| read_router(name, value));
+    let read = |(name, value): &(&str, &[u8])| Some(RouterInput { name: (*name).into(), ..decode(value)? });
+    let routers = in_parallel(&routers, read);
     loaded.routers = routers.into_iter().map(|(_, router)| router).collect::<Option<_>>()?;
     Some(loaded)
 }
@@ -242,47 +169,6 @@ fn read_zone(apex: &[u8], value: &[u8]) -> Option<StoredZone> {
         provisional: value.provisional,
     };
     Some((Name::from_wire(apex).ok()?, published, value.zone.map(Into::into)))
-}
-
-fn read_router(name: &str, value: &[u8]) -> Option<RouterInput> {
-    let value: RouterValue<'_> = decode(value)?;
-    Some(RouterInput {
-        name: name.into(),
-        created: value.created,
-        apex: Name::from_wire(value.apex).ok()?,
-        ttl: Ttl::new(value.ttl)?,
-        mode: value.mode,
-        addresses: value.addresses.into(),
-        records: value.records.into_iter().map(Into::into).collect(),
-        panic_percent: value.panic_percent,
-    })
-}
-
-fn read_binding(name: &str, value: &[u8]) -> Option<BindingInput> {
-    let value: BindingValue<'_> = decode(value)?;
-    // The outer `None`: the octets are not a name.
-    let host = |wire: Option<&[u8]>| wire.map_or(Some(None), |wire| Name::from_wire(wire).ok().map(Some));
-    Some(BindingInput {
-        key: name.into(),
-        created: value.created,
-        label: value.label.into(),
-        shard: value.shard.into(),
-        former_names: value.former_names.into_iter().map(|zone| Name::from_wire(zone).ok()).collect::<Option<_>>()?,
-        leads_to: value.leads_to.map(Into::into),
-        adopted: host(value.adopted)?,
-        custom: host(value.custom)?,
-    })
-}
-
-fn read_challenge(value: &[u8]) -> Option<ChallengeInput> {
-    let value: ChallengeValue<'_> = decode(value)?;
-    Some(ChallengeInput {
-        namespace: value.namespace.into(),
-        owner: Name::from_wire(value.owner).ok()?,
-        value: value.value.into(),
-        created: value.created,
-        expires: value.expires,
-    })
 }
 
 fn encode(value: &impl Serialize) -> Vec<u8> {
@@ -303,10 +189,11 @@ pub(super) mod tests {
     use proptest::prelude::*;
     use proptest::sample::select;
     use signpost_dns::wire::RecordType;
-    use signpost_dns::zone::Contents;
+    use signpost_dns::zone::{Contents, Ttl};
+    use signpost_types::v1alpha1::router::Mode;
 
     use super::*;
-    use crate::compiler::health::Health;
+    use crate::compiler::health::{AddressInput, Health};
 
     fn name(text: &str) -> Name {
         text.parse().expect("a name of a test")

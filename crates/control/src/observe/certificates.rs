@@ -36,7 +36,7 @@ use crate::world::{RouteInfo, RouterInfo, World};
 use signpost_types::instance::{
     AGENT_NAMESPACE, CertificateReport, CertificatesReport, InstanceReport, SecretFault, ServedCertificate,
 };
-use signpost_types::text::cut;
+use signpost_types::text::{cut, listed};
 use signpost_types::v1alpha1::route::{CERTIFICATE_EXPIRING, CERTIFICATE_READY};
 
 /// The wait for room for more findings.
@@ -342,7 +342,8 @@ fn examine(
     let decides = decides.min_by_key(|one| one.certificate.map(|certificate| certificate.not_after));
     let certificate = decides.and_then(|one| one.certificate);
     let with_fault = instances.iter().zip(&found).filter(|(_, found)| found.fault == worst);
-    let places = listed(with_fault.map(|((address, _), _)| *address));
+    let places: Vec<&str> = with_fault.map(|((address, _), _)| *address).collect();
+    let places = listed(&places, NAMED_MAX);
     let (status, reason, message) = match worst {
         None => {
             let until = moment(certificate.map(|certificate| certificate.not_after));
@@ -368,8 +369,7 @@ fn examine(
             format!("instances of Router {router} have no certificate for {name}: {places}"),
         ),
         Some(Fault::NameMismatch) => {
-            let names = certificate.into_iter().flat_map(|certificate| &certificate.names);
-            let names = listed(names.map(String::as_str));
+            let names = listed(certificate.map_or(&[][..], |certificate| &certificate.names), NAMED_MAX);
             let names = if names.is_empty() { "no name" } else { &names };
             let message =
                 format!("the certificate that instances of Router {router} use for {name} is for {names}: {places}");
@@ -492,10 +492,11 @@ fn expiring(
         let certificate = found.certificate.filter(|certificate| counts && now >= soon(certificate));
         certificate.map(|certificate| certificate.not_after)
     };
-    let expiring = || instances.iter().zip(found).filter(|(_, found)| end(found).is_some());
+    let expiring = instances.iter().zip(found).filter(|(_, found)| end(found).is_some());
+    let expiring: Vec<&str> = expiring.map(|((address, _), _)| *address).collect();
     let (status, reason, message) = match found.iter().filter_map(end).min() {
         Some(first) => {
-            let (end, places) = (moment(Some(first)), listed(expiring().map(|((address, _), _)| *address)));
+            let (end, places) = (moment(Some(first)), listed(&expiring, NAMED_MAX));
             let message = format!("the certificate of instances of Router {router} for {name} ends at {end}: {places}");
             (Status::True, "ExpiresSoon", message)
         }
@@ -542,14 +543,6 @@ fn find<'a>(name: &str, secret: SecretName<'_>, report: Option<&'a CertificatesR
         _ => None,
     };
     Found { fault, certificate: Some(certificate), file_fault }
-}
-
-/// Returns the first few texts, and the number of the others.
-fn listed<'a>(texts: impl Iterator<Item = &'a str>) -> String {
-    let texts: Vec<&str> = texts.collect();
-    let more = texts.len().saturating_sub(NAMED_MAX);
-    let named = texts[..texts.len() - more].join(", ");
-    if more > 0 { format!("{named} and {more} more") } else { named }
 }
 
 fn moment(seconds: Option<i64>) -> String {

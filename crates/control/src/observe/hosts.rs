@@ -27,7 +27,6 @@ use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::observations::{About, Part, RouteFinding};
 use crate::world::parents::FormerDomains;
 use crate::world::route::NamesDigest;
-use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_types::names::{alias_name, host_claim_name};
 use signpost_types::v1alpha1::name_claim::NameClaim;
@@ -268,9 +267,10 @@ async fn resolve(check: &HostCheck, host: &str, target: &Target) -> (Found, Vec<
     let mut failed = false;
     // The CNAME is queried separately: a resolver that cannot follow it to the platform's domain still returns it.
     for rtype in [RecordType::CNAME, RecordType::A, RecordType::AAAA] {
-        match answers(check, &Question { name: name.clone(), rtype }).await {
-            Some(answers) => found.extend(answers),
-            None => failed = true,
+        let question = Question { name: name.clone(), rtype };
+        match question.resolve(&check.resolvers, check.patience).await {
+            Ok(reply) => found.extend(reply.answers.into_iter().map(|record| record.data)),
+            Err(_) => failed = true,
         }
         let leads_to = |names: &[Name]| found.iter().any(|data| matches!(data, Data::Cname(to) if names.contains(to)));
         // Their own targets are names of the Route.
@@ -297,19 +297,6 @@ async fn resolve(check: &HostCheck, host: &str, target: &Target) -> (Found, Vec<
     };
     let targets = found.into_iter().filter_map(|data| if let Data::Cname(to) = data { Some(to) } else { None });
     (state, targets.collect())
-}
-
-/// Returns the answers of the first resolver that responds, which can be empty.
-async fn answers(check: &HostCheck, question: &Question) -> Option<Vec<Data>> {
-    for resolver in &check.resolvers {
-        match question.ask_resolver(*resolver, check.patience).await {
-            Ok(reply) if matches!(reply.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => {
-                return Some(reply.answers.into_iter().map(|record| record.data).collect());
-            }
-            _ => {}
-        }
-    }
-    None
 }
 
 #[cfg(test)]
@@ -396,7 +383,7 @@ mod tests {
     #[test]
     fn a_route_is_checked_when_something_of_it_is_other() {
         let target = |host: &str, router: &str, is_reported: bool| HostTarget {
-            uid: Uid::new("u"),
+            uid: Uid::from("u"),
             host: host.into(),
             router: Some(router.into()),
             names: NamesDigest::default(),

@@ -48,6 +48,7 @@ use crate::world::{BindingInfo, RouteInfo, RouterInfo, World};
 use signpost_types::instance::{AGENT_NAMESPACE, InstanceReport};
 use signpost_types::paths;
 use signpost_types::probe::{PROBE_HEADER, ROUTE_HEADER, route_id};
+use signpost_types::text::listed;
 use signpost_types::v1alpha1::route::{PROGRAMMED, Route};
 use signpost_types::v1alpha1::router::{Instance, InstanceState, RouterKind};
 
@@ -360,11 +361,8 @@ impl Controller for Watch {
             let message = format!("no instance of Router {} serves: see its condition InstancesReady", binding.router);
             waiting.error = Some(("NoInstance", message));
         } else if !lagging.is_empty() {
-            let (named, more) =
-                (lagging[..lagging.len().min(NAMED_MAX)].join(", "), lagging.len().saturating_sub(NAMED_MAX));
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let message =
-                format!("instances of Router {} have not applied the Route yet: {named}{more}", binding.router);
+            let (router, named) = (&binding.router, listed(&lagging, NAMED_MAX));
+            let message = format!("instances of Router {router} have not applied the Route yet: {named}");
             waiting.error = Some(("NotApplied", message));
         } else if waiting.is_probed || waiting.is_known && is_true {
             let since = waiting.since;

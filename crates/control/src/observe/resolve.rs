@@ -23,7 +23,6 @@ use crate::dns_client::{Data, Question};
 use crate::work::controller::{self, Action, Controller, Inputs, Plan};
 use crate::work::queue::WorkQueue;
 use crate::world::host_names::{HostNames, Resolution};
-use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_types::addresses::unusable_outside;
 
@@ -151,21 +150,12 @@ struct Answer {
 
 /// Returns the answer of the first resolver that responds.
 async fn answer(settings: &Settings, question: Question) -> Result<Answer, String> {
-    let mut fault = "no resolver is known: set verify.resolver".to_owned();
-    for resolver in &settings.resolvers {
-        match question.ask_resolver(*resolver, settings.patience).await {
-            Ok(response) if matches!(response.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => {
-                let address = |data: &Data| if let Data::Address(address) = data { Some(*address) } else { None };
-                return Ok(Answer {
-                    addresses: response.answers.iter().filter_map(|record| address(&record.data)).collect(),
-                    ttl: response.answers.iter().map(|record| record.ttl).min(),
-                });
-            }
-            Ok(response) => fault = format!("the resolver {resolver} answers {}", response.rcode),
-            Err(error) => fault = format!("the resolver {resolver} does not answer: {error}"),
-        }
-    }
-    Err(fault)
+    let response = question.resolve(&settings.resolvers, settings.patience).await.map_err(|error| error.to_string())?;
+    let address = |data: &Data| if let Data::Address(address) = data { Some(*address) } else { None };
+    Ok(Answer {
+        addresses: response.answers.iter().filter_map(|record| address(&record.data)).collect(),
+        ttl: response.answers.iter().map(|record| record.ttl).min(),
+    })
 }
 
 /// Returns the resolution after the answers for A and AAAA, and the time until the next one; `None`: it has failed.

@@ -6,9 +6,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::claim;
-use super::state::{former_name_key, hash_of};
+use super::state::former_name_key;
 use super::{Key, Reconciler};
 use crate::client::reflector::{Applied, Change, ObjectKey};
+use crate::hash::hash_of;
+use crate::put::Put as _;
 use crate::world::{BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo};
 use signpost_types::v1alpha1::name_claim::ClaimKind;
 use signpost_types::v1alpha1::route::{ADMITTED, HOST_POINTS_HERE};
@@ -53,10 +55,8 @@ impl Reconciler {
         if before.as_ref().is_some_and(|before| of_host(before) != of_host(now)) {
             self.check_claims_of(key);
         }
-        match now.host.as_ref().filter(|_| now.bound && now.conditions.is_true(ADMITTED) == Some(false)) {
-            Some(host) => drop(self.planner.index.without_host.insert(key.clone(), host.to_string())),
-            None => drop(self.planner.index.without_host.remove(key)),
-        }
+        let refused = now.host.as_ref().filter(|_| now.bound && now.conditions.is_true(ADMITTED) == Some(false));
+        self.planner.index.without_host.put(key.clone(), refused.map(ToString::to_string));
         if before.as_ref().is_none_or(|before| !before.is_placed_as(now)) && self.may_need_write(key, now) {
             self.soon(Key::Route(key.clone()));
         }

@@ -29,11 +29,12 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::{PostParams, Preconditions};
 
 use super::Settings;
 use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
+use crate::client::write;
 use crate::scheduler::claim::{Claimed, claim};
 use crate::world::owners::Owners;
 use crate::world::{BindingInfo, ClaimInfo, RouteInfo, later};
@@ -206,7 +207,7 @@ pub async fn settle(
 fn is_reserved_after(claim: &NameClaimSpec, route: Option<&RouteInfo>) -> bool {
     route.is_none_or(|route| {
         let wants = route.host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value));
-        wants && route.uid != Uid::new(&claim.holder.uid)
+        wants && route.uid != Uid::from(&*claim.holder.uid)
     })
 }
 
@@ -237,12 +238,7 @@ pub async fn reclaim(client: &kube::Client, key: &ObjectKey, uid: &str) -> kube:
 async fn purge(claims: &Api<NameClaim>, claim: NameClaim) -> kube::Result<Option<&'static str>> {
     let name = claim.metadata.name.unwrap_or_default();
     let preconditions = Preconditions { uid: claim.metadata.uid, resource_version: claim.metadata.resource_version };
-    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    match claims.delete(&name, &parameters).await {
-        Ok(_) => Ok(Some("purged")),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(error),
-    }
+    Ok(write::delete(claims, &name, Some(preconditions)).await?.then_some("purged"))
 }
 
 #[cfg(test)]
@@ -253,7 +249,7 @@ mod tests {
     use signpost_types::v1alpha1::route::HOST_VERIFIED;
 
     fn route(uid: &str, host: Option<&str>) -> RouteInfo {
-        RouteInfo { uid: Uid::new(uid), host: host.map(Box::from), ..RouteInfo::default() }
+        RouteInfo { uid: Uid::from(uid), host: host.map(Box::from), ..RouteInfo::default() }
     }
 
     #[test]
@@ -288,7 +284,7 @@ mod tests {
             kind,
             value: if kind == ClaimKind::Label { "ns-app" } else { "www.shop.example" }.into(),
             holder: "ns/app".into(),
-            holder_uid: Uid::new("u1"),
+            holder_uid: Uid::from("u1"),
             shares: None,
             released: None,
         };
@@ -302,7 +298,7 @@ mod tests {
             RouteInfo { conditions, ..route(uid, Some("www.shop.example")) }
         };
         let binding = |uid: &str, label: &str| BindingInfo {
-            route_uid: Uid::new(uid),
+            route_uid: Uid::from(uid),
             label: label.into(),
             ..BindingInfo::default()
         };
@@ -364,13 +360,13 @@ mod tests {
     fn routes_that_share_a_host_come_and_go() {
         let claim = |holders: &[(&str, &str, &str)]| {
             let [(name, uid, path), others @ ..] = holders else { unreachable!("there is one") };
-            let sharer = |(name, uid, path): &(&str, &str, &str)| ((*name).into(), Uid::new(uid), (*path).into());
+            let sharer = |(name, uid, path): &(&str, &str, &str)| ((*name).into(), Uid::from(*uid), (*path).into());
             let shares = SharedHost { path: (*path).into(), sharers: others.iter().map(sharer).collect() };
             ClaimInfo {
                 kind: ClaimKind::Host,
                 value: "www.shop.example".into(),
                 holder: ["ns/", name].concat().into(),
-                holder_uid: Uid::new(uid),
+                holder_uid: Uid::from(*uid),
                 shares: Some(Box::new(shares)),
                 released: None,
             }

@@ -1,7 +1,6 @@
 //! The state of the reconciler, and the resulting actions. Pure except for the stores that it reads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use super::{Key, Settings};
 use crate::client::reflector::{ObjectKey, Store};
 use crate::compiler;
 use crate::deletion_hold::keep::CHECK_AGAIN;
+use crate::hash::hash_of;
 use crate::status::route::{self, Change, Hold, Inputs, Placement};
 use crate::status::router::{self, Load};
 use crate::status::table::ConditionInputs;
@@ -432,8 +432,4 @@ impl Index {
 
 pub(super) fn former_name_key(former: &FormerNameInfo, route: &ObjectKey) -> FormerNameKey {
     (Arc::clone(&former.router), Arc::clone(&former.zone), former.until, route.clone())
-}
-
-pub(super) fn hash_of(key: &ObjectKey) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(key)
 }

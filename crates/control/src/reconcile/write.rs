@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Patch, PatchParams, Preconditions};
 use serde_json::json;
 
 use super::former_names::NameWriter;
@@ -15,7 +15,7 @@ use crate::client::events::{Notice, Reporter, event};
 use crate::client::lease::Term;
 use crate::client::recorder;
 use crate::client::reflector::ObjectKey;
-use crate::client::write::update_status;
+use crate::client::write::{self, update_status};
 use crate::status::health;
 use crate::status::route::{Change, apply, assigned};
 use crate::status::router::{self, Load};
@@ -178,11 +178,6 @@ impl Writer {
             return Ok(None);
         }
         let preconditions = Preconditions { uid: binding.metadata.uid, resource_version: None };
-        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match bindings.delete(&key.name, &parameters).await {
-            Ok(_) => Ok(Some("deleted")),
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(write::delete(&bindings, &key.name, Some(preconditions)).await?.then_some("deleted"))
     }
 }

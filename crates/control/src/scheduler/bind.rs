@@ -375,7 +375,7 @@ impl Binder {
             match status.code {
                 409 if status.is_already_exists() => {
                     return Ok(match bindings.get_opt(&plan.key.name).await? {
-                        Some(existing) if plan.route.uid == *existing.spec.route_uid => Outcome::AlreadyBound,
+                        Some(existing) if *plan.route.uid == *existing.spec.route_uid => Outcome::AlreadyBound,
                         Some(existing) if existing.metadata.deletion_timestamp.is_some() => {
                             let finalizers = existing.metadata.finalizers.unwrap_or_default().join(", ");
                             let error = format!(

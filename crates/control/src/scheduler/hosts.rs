@@ -373,7 +373,7 @@ mod tests {
             kind: ClaimKind::Host,
             value: host.into(),
             holder: [namespace, "/app"].concat().into(),
-            holder_uid: Uid::new("u"),
+            holder_uid: Uid::from("u"),
             shares: None,
             released: None,
         }
@@ -528,7 +528,7 @@ mod tests {
         let [web, api, late, third] = ["web", "api", "late", "third"].map(|name| key("ns", name));
         let shared = |routes: &[(&str, &str)]| {
             let [(first, path), others @ ..] = routes else { unreachable!("there is one") };
-            let sharer = |(name, path): &(&str, &str)| ((*name).into(), Uid::new("u"), (*path).into());
+            let sharer = |(name, path): &(&str, &str)| ((*name).into(), Uid::from("u"), (*path).into());
             let shares = SharedHost { path: (*path).into(), sharers: others.iter().map(sharer).collect() };
             let holder = ["ns/", first].concat().into();
             ClaimInfo { holder, shares: Some(Box::new(shares)), ..claim(host, "ns") }

@@ -63,7 +63,7 @@ impl Binder {
                 return Ok(Outcome::Deposed);
             }
             let Some(binding) = bindings.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
-            let is_its = plan.route.uid == *binding.spec.route_uid;
+            let is_its = *plan.route.uid == *binding.spec.route_uid;
             let is_there = binding.spec.router == plan.placement.router && binding.spec.dns == plan.placement.dns;
             if is_its && is_there {
                 return Ok(Outcome::AlreadyBound);

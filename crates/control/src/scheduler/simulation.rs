@@ -17,6 +17,7 @@ use super::filter::{FitError, HostLeader, PlacementRequest};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::Strategy;
 use crate::client::reflector::ObjectKey;
+use crate::put::Put as _;
 use crate::world::router::RouterTarget;
 use crate::world::{BindingInfo, NamespaceInfo, Quarantined, RouteInfo};
 use signpost_types::names::{self, LabelRules, is_at_or_below, takes_names_of};
@@ -137,10 +138,7 @@ impl Simulation {
     /// Adds a Route.
     pub fn set_route(&mut self, route: Route) {
         let key = key_of(route.metadata.namespace.as_deref(), route.metadata.name.as_deref());
-        match refusal(&route) {
-            Some(refusal) => self.refused.insert(key.clone(), refusal),
-            None => self.refused.remove(&key),
-        };
+        self.refused.put(key.clone(), refusal(&route));
         self.routes.insert(key, RouteInfo::new(&route));
     }
 

@@ -21,6 +21,7 @@ use super::{
     ingress, openshift, service, status,
 };
 use crate::client::reflector::ObjectKey;
+use crate::put::Put as _;
 use signpost_types::names::{check_zone, is_at_or_below};
 
 /// Returns whether a host is more than one label below a zone, so that the wildcard of the zone covers it in DNS, but not in a certificate.
@@ -154,10 +155,7 @@ impl Derivation {
 
     /// Notes why a kind cannot be read now, or that it can.
     pub fn set_failure(&mut self, kind: Kind, error: Option<String>) -> Changes {
-        let before = match &error {
-            Some(error) => self.inventory.failures.insert(kind, error.clone()),
-            None => self.inventory.failures.remove(&kind),
-        };
+        let before = self.inventory.failures.put(kind, error.clone());
         Changes { is_any: before != error, ..Changes::default() }
     }
 

@@ -104,19 +104,11 @@ pub(super) fn frame(
             let targets = usable(&source, targets, cluster_ips, settings, frame);
             let hosts: BTreeSet<String> =
                 parent.listeners.iter().filter_map(|(_, listener)| host(listener.hostname.as_deref()?)).collect();
+            let (mode, origin) = (settings.mode(Family::Gateway), Origin::of(&gateway.metadata));
             frame.shards.extend(parent.shards.iter().map(|(dns, name)| Shard {
-                name: name.clone(),
-                dns: dns.clone(),
-                addresses: targets.addresses.clone(),
-                host_names: targets.host_names.clone(),
                 // A listener for the name itself.
                 has_apex: hosts.contains(dns),
-                ttl: None,
-                route_selector: None,
-                namespace_selector: None,
-                source: source.clone(),
-                mode: settings.mode(Family::Gateway),
-                origin: Origin::of(&gateway.metadata),
+                ..Shard::new(name.clone(), dns.clone(), &targets, &source, mode, origin.clone())
             }));
         } else {
             parent.shards.clear();
@@ -262,7 +254,7 @@ pub(super) fn names(kind: Kind, route: &GatewayRoute, gateways: &Parents, invent
     let mut note = |reason, message: String| derived.notes.push(Note { source: source.clone(), reason, message });
     let mut unserved: BTreeSet<&String> = route.spec.hostnames.iter().collect();
     let (mut is_accepted, mut has_parent) = (false, false);
-    let mut found: BTreeMap<(String, String), (String, bool, Vec<ParentRef>)> = BTreeMap::new();
+    let mut found: BTreeMap<(String, String), (String, Vec<ParentRef>)> = BTreeMap::new();
     for reference in &route.spec.parent_refs {
         let Some(of) = target(reference, namespace) else { continue };
         let is_unserved_set = of.kind == Kind::ListenerSet.name() && !inventory.is_known(Kind::ListenerSet);
@@ -295,14 +287,13 @@ pub(super) fn names(kind: Kind, route: &GatewayRoute, gateways: &Parents, invent
                     continue;
                 };
                 unserved.retain(|hostname| *hostname != of_route);
-                let Some((dns, shard)) = shard_of(&host, parent) else { continue };
+                let Some(shard) = shard_of(&host, parent) else { continue };
                 if has_accepted.is_none() {
                     derived.pending.insert(route_name(&source, &host));
                     continue;
                 }
-                let in_zone = is_at_or_below(&host, dns);
                 let by = format!("listener {} of {owner}", listener.name);
-                let (.., through) = found.entry((host, shard.to_owned())).or_insert((by, in_zone, Vec::new()));
+                let (_, through) = found.entry((host, shard.to_owned())).or_insert((by, Vec::new()));
                 if through.last() != Some(reference) {
                     through.push(reference.clone());
                 }
@@ -321,17 +312,7 @@ pub(super) fn names(kind: Kind, route: &GatewayRoute, gateways: &Parents, invent
     }
     derived.names = found
         .into_iter()
-        .map(|((host, shard), (admitted_by, in_zone, parents))| Name {
-            in_zone,
-            parents,
-            route: route_name(&source, &host),
-            source: source.clone(),
-            mode: super::Mode::Off,
-            origin: Origin::of(&route.metadata),
-            host,
-            shard,
-            admitted_by,
-        })
+        .map(|((host, shard), (by, parents))| Name { parents, ..Name::new(&source, &route.metadata, &shard, host, by) })
         .collect();
     derived
 }
@@ -352,10 +333,10 @@ impl ParentRef {
     }
 }
 
-/// Returns the shard of a Gateway that serves a host: the shard with the closest zone above it; without one, the first.
-fn shard_of<'a>(host: &str, parent: &'a Parent) -> Option<(&'a str, &'a str)> {
+/// Returns the name of the shard of a Gateway that serves a host: the shard with the closest zone above it; without one, the first.
+fn shard_of<'a>(host: &str, parent: &'a Parent) -> Option<&'a str> {
     let closest = parent.shards.iter().filter(|(dns, _)| is_at_or_below(host, dns)).max_by_key(|(dns, _)| dns.len());
-    closest.or(parent.shards.first()).map(|(dns, name)| (dns.as_str(), name.as_str()))
+    closest.or(parent.shards.first()).map(|(_, name)| name.as_str())
 }
 
 /// Returns the host that a listener and a Route have in common. Empty means all.

@@ -8,11 +8,8 @@ use std::net::IpAddr;
 
 use super::inventory::{CLASS_ANNOTATION, DEFAULT_ANNOTATION, Ingress, Inventory, Kind, OfResource as _, Plain};
 use super::targets::{annotated, usable};
-use super::{
-    Family, Found, Frame, Mode, Name, Note, Origin, Reason, Settings, Shard, Source, host, route_name, shard_name,
-};
+use super::{Family, Found, Frame, Name, Note, Origin, Reason, Settings, Shard, Source, host, route_name, shard_name};
 use crate::client::reflector::ObjectKey;
-use signpost_types::names::is_at_or_below;
 
 /// The classes with a zone: what the names of Ingresses depend on.
 #[derive(Debug, Default, PartialEq)]
@@ -21,8 +18,8 @@ pub struct Classes {
     default: Option<String>,
     /// Whether the default is unknown.
     is_default_unknown: bool,
-    /// The shard and the zone of each class.
-    shards: BTreeMap<String, (String, String)>,
+    /// The name of the shard of each class.
+    shards: BTreeMap<String, String>,
 }
 
 /// Derives shards from the ingress classes with a zone.
@@ -57,20 +54,9 @@ pub(super) fn frame(inventory: &Inventory, settings: &Settings, cluster_ips: &BT
         let source = Source { kind: Kind::IngressClass.name(), namespace: String::new(), name: class.clone() };
         let targets = usable(&source, reported, cluster_ips, settings, frame);
         let name = shard_name("ing", &source, &dns);
-        frame.classes.shards.insert(class, (name.clone(), dns.clone()));
-        frame.shards.push(Shard {
-            name,
-            dns,
-            addresses: targets.addresses,
-            host_names: targets.host_names,
-            has_apex: false,
-            ttl: None,
-            route_selector: None,
-            namespace_selector: None,
-            source,
-            mode: settings.mode(Family::Ingress),
-            origin: object.map(|class| Origin::of(&class.metadata)).unwrap_or_default(),
-        });
+        frame.classes.shards.insert(class, name.clone());
+        let origin = object.map(|class| Origin::of(&class.metadata)).unwrap_or_default();
+        frame.shards.push(Shard::new(name, dns, &targets, &source, settings.mode(Family::Ingress), origin));
     }
 }
 
@@ -97,7 +83,7 @@ pub(super) fn names(ingress: &Ingress, classes: &Classes, settings: &Settings) -
         return found;
     };
     // The class has a note.
-    let Some((shard, dns)) = classes.shards.get(class) else { return found };
+    let Some(shard) = classes.shards.get(class) else { return found };
     let is_admitted = !targets(ingress, settings).is_empty();
     if !is_admitted {
         note(Reason::NotAdmitted, "its status has no address: no controller serves it".to_owned());
@@ -112,22 +98,12 @@ pub(super) fn names(ingress: &Ingress, classes: &Classes, settings: &Settings) -
             note(Reason::Invalid, format!("{text:?} is not a host"));
             continue;
         };
-        let route = route_name(&source, &host);
         if !is_admitted {
-            found.pending.insert(route);
+            found.pending.insert(route_name(&source, &host));
             continue;
         }
-        found.names.push(Name {
-            in_zone: is_at_or_below(&host, dns),
-            route,
-            shard: shard.clone(),
-            admitted_by: "the address in its status".to_owned(),
-            source: source.clone(),
-            mode: Mode::Off,
-            parents: Vec::new(),
-            origin: Origin::of(&ingress.metadata),
-            host,
-        });
+        let by = "the address in its status".to_owned();
+        found.names.push(Name::new(&source, &ingress.metadata, shard, host, by));
     }
     found
 }

@@ -48,6 +48,7 @@ use tokio::sync::watch;
 
 use self::derivation::Derivation;
 use self::inventory::{Inventory, Kind, Meta, ParentRef};
+use self::targets::Targets;
 use crate::client::reflector::ObjectKey;
 use signpost_types::names::check_host;
 
@@ -254,6 +255,25 @@ pub struct Shard {
     pub origin: Origin,
 }
 
+impl Shard {
+    /// Returns a shard without the fields that only some sources have.
+    fn new(name: String, dns: String, targets: &Targets, source: &Source, mode: Mode, origin: Origin) -> Shard {
+        Shard {
+            name,
+            dns,
+            addresses: targets.addresses.clone(),
+            host_names: targets.host_names.clone(),
+            has_apex: false,
+            ttl: None,
+            route_selector: None,
+            namespace_selector: None,
+            source: source.clone(),
+            mode,
+            origin,
+        }
+    }
+}
+
 /// A name that a router serves: one Route.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -276,6 +296,21 @@ pub struct Name {
 }
 
 impl Name {
+    /// Returns the name for a host of an object. The derivation sets the mode, and whether the host is in the zone.
+    fn new(source: &Source, meta: &Meta, shard: &str, host: String, admitted_by: String) -> Name {
+        Name {
+            shard: shard.to_owned(),
+            in_zone: false,
+            route: route_name(source, &host),
+            source: source.clone(),
+            admitted_by,
+            mode: Mode::Off,
+            parents: Vec::new(),
+            origin: Origin::of(meta),
+            host,
+        }
+    }
+
     /// Returns the key of the derived Route.
     pub fn key(&self) -> ObjectKey {
         ObjectKey::namespaced(&self.source.namespace, &self.route)

@@ -10,11 +10,8 @@ use serde_json::Value;
 
 use super::inventory::{EndpointSlice, Infrastructure, IngressController, Inventory, Kind, OpenShiftRoute, is_true};
 use super::targets::{Targets, listed, usable};
-use super::{
-    Family, Found, Frame, Mode, Name, Note, Origin, Reason, Settings, Shard, Source, host, route_name, shard_name,
-};
+use super::{Family, Found, Frame, Name, Note, Origin, Reason, Settings, Shard, Source, host, shard_name};
 use signpost_types::backends::SERVICE_LABEL;
-use signpost_types::names::is_at_or_below;
 
 /// The namespace of the routers' Services.
 pub const NAMESPACE: &str = "openshift-ingress";
@@ -27,11 +24,10 @@ const DEFAULT: &str = "default";
 /// The annotation of an IngressController with its addresses, where its strategy publishes none: separated by commas.
 pub const ADDRESSES_ANNOTATION: &str = "signpost.dev/addresses";
 
-/// The shard of each controller, by the name that routers report: what the names of Routes depend on.
+/// The name of the shard of each controller, by the name that routers report: what the names of Routes depend on.
 #[derive(Debug, Default, PartialEq)]
 pub struct Controllers {
-    /// The name of the shard, and its zone.
-    shards: BTreeMap<String, (String, String)>,
+    shards: BTreeMap<String, String>,
     is_known: bool,
 }
 
@@ -55,19 +51,12 @@ pub(super) fn frame(inventory: &Inventory, settings: &Settings, cluster_ips: &BT
         // Its namespace is the same for all controllers.
         let short = Source { namespace: String::new(), ..source.clone() };
         let name = shard_name("ic", &short, &dns);
-        frame.controllers.shards.insert(controller.metadata.name.clone(), (name.clone(), dns.clone()));
+        frame.controllers.shards.insert(controller.metadata.name.clone(), name.clone());
+        let (mode, origin) = (settings.mode(Family::OpenShift), Origin::of(&controller.metadata));
         frame.shards.push(Shard {
-            name,
-            dns,
-            addresses: targets.addresses,
-            host_names: targets.host_names,
-            has_apex: false,
-            ttl: None,
             route_selector: controller.status.route_selector.clone(),
             namespace_selector: controller.status.namespace_selector.clone(),
-            source,
-            mode: settings.mode(Family::OpenShift),
-            origin: Origin::of(&controller.metadata),
+            ..Shard::new(name, dns, &targets, &source, mode, origin)
         });
     }
 }
@@ -87,7 +76,7 @@ pub(super) fn names(route: &OpenShiftRoute, controllers: &Controllers) -> Found 
             note(Reason::Invalid, format!("{:?} is not a host", ingress.host));
             continue;
         };
-        let Some((shard, dns)) = controllers.shards.get(&*ingress.router_name) else {
+        let Some(shard) = controllers.shards.get(&*ingress.router_name) else {
             let router = &ingress.router_name;
             note(
                 Reason::Unknown,
@@ -96,17 +85,8 @@ pub(super) fn names(route: &OpenShiftRoute, controllers: &Controllers) -> Found 
             found.is_unknown |= !controllers.is_known;
             continue;
         };
-        found.names.push(Name {
-            in_zone: is_at_or_below(&host, dns),
-            route: route_name(&source, &host),
-            shard: shard.clone(),
-            admitted_by: format!("the router {}", ingress.router_name),
-            source: source.clone(),
-            mode: Mode::Off,
-            parents: Vec::new(),
-            origin: Origin::of(&route.metadata),
-            host,
-        });
+        let by = format!("the router {}", ingress.router_name);
+        found.names.push(Name::new(&source, &route.metadata, shard, host, by));
     }
     found
 }

@@ -14,8 +14,7 @@ use std::net::IpAddr;
 use super::inventory::{Inventory, Kind, Service};
 use super::targets::{annotated, annotation, is_others, listed, ttl, usable};
 use super::{
-    Family, Found, Frame, Mode, Name, Note, Origin, Platform, Reason, Settings, Shard, Source, host, route_name,
-    shard_name,
+    Family, Found, Frame, Name, Note, Origin, Platform, Reason, Settings, Shard, Source, host, route_name, shard_name,
 };
 use signpost_types::names::covers;
 
@@ -88,18 +87,11 @@ pub(super) fn frame(
             frame.note(source.clone(), Reason::Invalid, message);
             None
         });
+        let (mode, origin) = (settings.mode(Family::Service), Origin::of(&service.metadata));
         frame.shards.extend(zones.into_iter().map(|(dns, name)| Shard {
-            name,
-            dns: dns.clone(),
-            addresses: targets.addresses.clone(),
-            host_names: targets.host_names.clone(),
             has_apex: apexes.contains(dns),
             ttl,
-            route_selector: None,
-            namespace_selector: None,
-            source: source.clone(),
-            mode: settings.mode(Family::Service),
-            origin: Origin::of(&service.metadata),
+            ..Shard::new(name, dns.clone(), &targets, &source, mode, origin.clone())
         }));
     }
 }
@@ -125,22 +117,12 @@ pub(super) fn names(service: &Service, settings: &Settings) -> Option<Found> {
         let bases = hosts.bases.iter().filter(|base| covers(&format!("*.{base}"), host));
         // The others are zones.
         let Some(zone) = bases.max_by_key(|base| base.len()) else { continue };
-        let route = route_name(&source, host);
         if !is_admitted {
-            found.pending.insert(route);
+            found.pending.insert(route_name(&source, host));
             continue;
         }
-        found.names.push(Name {
-            in_zone: true,
-            route,
-            shard: shard_name("svc", &source, zone),
-            admitted_by: format!("the load balancer of {source}"),
-            mode: Mode::Off,
-            origin: Origin::of(&service.metadata),
-            parents: Vec::new(),
-            source: source.clone(),
-            host: host.clone(),
-        });
+        let (shard, by) = (shard_name("svc", &source, zone), format!("the load balancer of {source}"));
+        found.names.push(Name::new(&source, &service.metadata, &shard, host.clone(), by));
     }
     Some(found)
 }

@@ -35,7 +35,7 @@ use super::inventory::{Kind, Objects};
 use super::losses::Losses;
 use super::metrics::Metrics;
 use super::reader::{self, Discovered, Event, Item, Reader};
-use super::{Mode, Name, Note, Platform, Reason, Settings, Shard, Shared, Source};
+use super::{Name, Note, Platform, Reason, Settings, Shard, Shared, Source};
 use crate::client::backoff::random;
 use crate::client::failure_log::FailureLog;
 use crate::client::reflector::{Change, ObjectKey, Relist, Store};
@@ -44,6 +44,7 @@ use crate::deletion_hold::hold::{Decisions, Held};
 use crate::deletion_hold::losses::HeldLosses;
 use crate::deletion_hold::reminder::Reminder;
 use crate::deletion_hold::reporter::{Holder, Reporter};
+use crate::put::Put as _;
 use crate::work::controller::{self, Action, Controller, Inputs, Plan, changes};
 use crate::work::queue::{Item as QueueItem, WorkQueue};
 use crate::world::route::SourceMarks;
@@ -106,8 +107,8 @@ pub enum Key {
     Discovery,
     /// The deletions of a kind that the cluster has to confirm.
     Confirm(Kind),
-    Router(ObjectKey),
-    Route(ObjectKey),
+    /// A Router, or a Route: only Routes have a namespace.
+    Object(ObjectKey),
 }
 
 /// Each namespace has its share of the permits.
@@ -118,7 +119,7 @@ impl QueueItem for Key {
         static NONE: Option<String> = None;
         match self {
             Key::Discovery | Key::Confirm(_) => &NONE,
-            Key::Router(key) | Key::Route(key) => &key.namespace,
+            Key::Object(key) => &key.namespace,
         }
     }
 }
@@ -126,9 +127,9 @@ impl QueueItem for Key {
 pub enum Job {
     Discover(BTreeSet<Kind>),
     Confirm(Kind, ApiResource),
-    Apply(Value),
+    Apply(ObjectKey, Value),
     /// The object is deleted only if it is still this one, in this version.
-    Delete(Preconditions),
+    Delete(ObjectKey, Preconditions),
 }
 
 pub enum Done {
@@ -151,7 +152,6 @@ struct WrittenRouter {
 
 struct Writer {
     client: Client,
-    settings: Arc<Settings>,
     shared: Arc<Shared>,
     reader: Reader,
     derivation: Derivation,
@@ -165,7 +165,7 @@ struct Writer {
     /// The addresses that were applied last: others of a Router are its operator's.
     applied: HashMap<String, BTreeSet<IpAddr>>,
     /// The written objects that are not derived, and whose loss is not judged yet.
-    suspects: BTreeSet<Key>,
+    suspects: BTreeSet<ObjectKey>,
     router_losses: Losses,
     route_losses: Losses,
     held: Arc<HeldLosses>,
@@ -176,7 +176,7 @@ struct Writer {
     /// The deletions that the cluster confirms now.
     confirming: BTreeMap<Kind, BTreeSet<ObjectKey>>,
     /// The notes about writes that the platform rejects.
-    rejected: BTreeMap<Key, Note>,
+    rejected: BTreeMap<ObjectKey, Note>,
     is_changed: bool,
     metrics: Metrics,
     queue: WorkQueue<Key>,
@@ -199,8 +199,7 @@ impl Writer {
         queue.add(Key::Discovery, Instant::now());
         Writer {
             client,
-            reader: Reader::new(parts.cluster, Arc::clone(&parts.settings), opened),
-            settings: parts.settings,
+            reader: Reader::new(parts.cluster, parts.settings, opened),
             shared: parts.shared,
             derivation,
             routers,
@@ -279,71 +278,61 @@ impl Writer {
     fn note(&mut self, changes: Changes, source: Option<&Source>) {
         self.is_changed |= changes.is_any;
         let now = Instant::now();
-        let routers = changes.shards.iter().map(|name| Key::Router(ObjectKey::cluster(name)));
+        let routers = changes.shards.iter().map(|name| ObjectKey::cluster(name));
         // With a Gateway, its names go.
-        let is_of_source = |key: &Key| source.is_some() && self.lost(key).as_ref() == source;
-        let lost_routers: BTreeSet<String> = routers.clone().filter(is_of_source).map(|key| name_of(&key)).collect();
-        for key in routers.chain(changes.routes.into_iter().map(Key::Route)) {
+        let is_of_source = |key: &ObjectKey| source.is_some() && self.lost(key).as_ref() == source;
+        let lost_routers: BTreeSet<String> = routers.clone().filter(is_of_source).map(|key| key.name).collect();
+        for key in routers.chain(changes.routes) {
             if let Some(lost) = self.lost(&key) {
-                let is_explained = Some(&lost) == source || lost_routers.contains(self.router_of(&key));
+                let router = self.written_routes.get(&key).map(|marks| &*marks.router);
+                let is_explained = Some(&lost) == source || router.is_some_and(|router| lost_routers.contains(router));
                 if is_explained && self.is_certain(&key, &lost) {
-                    let (name, known) = (name_of(&key), self.known(&key));
-                    self.losses(&key).watched(&name, known, now);
+                    let known = self.known(&key);
+                    self.losses(&key).watched(&key.to_string(), known, now);
                 } else {
                     self.suspects.insert(key.clone());
                 }
             }
-            self.queue.add(key, now);
+            self.queue.add(Key::Object(key), now);
         }
     }
 
     /// Returns the object from which a Router or Route was written that is not derived any more.
-    fn lost(&self, key: &Key) -> Option<Source> {
-        let object = match key {
-            Key::Router(key) if self.derivation.shard(&key.name).is_none() => {
-                &*self.written_routers.get(&key.name)?.object
-            }
-            Key::Route(key) if self.derivation.name(key).is_none() => &*self.written_routes.get(key)?.object,
+    fn lost(&self, key: &ObjectKey) -> Option<Source> {
+        let object = match key.namespace {
+            None if self.derivation.shard(&key.name).is_none() => &*self.written_routers.get(&key.name)?.object,
+            Some(_) if self.derivation.name(key).is_none() => &*self.written_routes.get(key)?.object,
             _ => return None,
         };
         Source::parse(object)
     }
 
-    /// Returns the Router of a written Route.
-    fn router_of(&self, key: &Key) -> &str {
-        match key {
-            Key::Route(key) => self.written_routes.get(key).map_or("", |marks| &marks.router),
-            _ => "",
-        }
-    }
-
     /// Returns whether an object that is not derived from this source is certainly lost, and the source is switched on.
-    fn is_certain(&self, key: &Key, source: &Source) -> bool {
-        let mode = source.family().map_or(Mode::Off, |family| self.settings.mode(family));
-        let is_pending = matches!(key, Key::Route(route) if self.derivation.is_pending(source, route));
-        mode == Mode::Publish && !is_pending && self.derivation.is_certain(source)
+    fn is_certain(&self, key: &ObjectKey, source: &Source) -> bool {
+        let is_pending = key.namespace.is_some() && self.derivation.is_pending(source, key);
+        !is_pending && self.derivation.is_certain(source)
     }
 
-    fn losses(&mut self, key: &Key) -> &mut Losses {
-        match key {
-            Key::Route(_) => &mut self.route_losses,
-            _ => &mut self.router_losses,
+    fn losses(&mut self, key: &ObjectKey) -> &mut Losses {
+        match key.namespace {
+            None => &mut self.router_losses,
+            Some(_) => &mut self.route_losses,
         }
     }
 
     /// Returns the number of written objects like this one.
-    fn known(&self, key: &Key) -> usize {
-        match key {
-            Key::Route(_) => self.written_routes.len(),
-            _ => self.written_routers.len(),
+    fn known(&self, key: &ObjectKey) -> usize {
+        match key.namespace {
+            None => self.written_routers.len(),
+            Some(_) => self.written_routes.len(),
         }
     }
 
     /// Suspects all written objects that are not derived.
     fn suspect_all(&mut self) {
-        let routers = self.written_routers.keys().map(|name| Key::Router(ObjectKey::cluster(name)));
-        let keys = routers.chain(self.written_routes.keys().cloned().map(Key::Route));
-        let lost: Vec<Key> = keys.filter(|key| self.lost(key).is_some()).collect();
+        let routers = self.written_routers.keys().map(|name| ObjectKey::cluster(name));
+        let keys = routers.chain(self.written_routes.keys().cloned());
+        let lost: Vec<ObjectKey> = keys.filter(|key| self.lost(key).is_some()).collect();
         self.suspects.extend(lost);
     }
 
@@ -353,25 +342,22 @@ impl Writer {
         let (mut routers, mut routes) = (BTreeSet::new(), BTreeSet::new());
         for key in &suspects {
             if self.lost(key).is_some_and(|source| self.is_certain(key, &source)) {
-                let names = if let Key::Route(_) = key { &mut routes } else { &mut routers };
-                names.insert(name_of(key));
+                let names = if key.namespace.is_some() { &mut routes } else { &mut routers };
+                names.insert(key.to_string());
             }
         }
         self.router_losses.listed(routers, self.written_routers.len(), now);
         self.route_losses.listed(routes, self.written_routes.len(), now);
-        suspects.into_iter().for_each(|key| self.queue.add(key, now));
+        suspects.into_iter().for_each(|key| self.queue.add(Key::Object(key), now));
         self.decide(now);
     }
 
     /// Applies the decisions of administrators, and reports the held objects.
     fn decide(&mut self, now: Instant) {
         let decisions = self.held.decisions().borrow().clone();
-        for (name, at) in self.router_losses.decide(&decisions, now) {
-            self.queue.add(Key::Router(ObjectKey::cluster(&name)), at);
-        }
-        for (name, at) in self.route_losses.decide(&decisions, now) {
-            if let Some((namespace, name)) = name.split_once('/') {
-                self.queue.add(Key::Route(ObjectKey::namespaced(namespace, name)), at);
+        for losses in [&mut self.router_losses, &mut self.route_losses] {
+            for (name, at) in losses.decide(&decisions, now) {
+                self.queue.add(Key::Object(key_of(&name)), at);
             }
         }
         self.report_held(&decisions);
@@ -400,7 +386,7 @@ impl Writer {
         for (key, _) in gone {
             self.forget_router(&key.name);
             self.router_losses.release(&key.name);
-            self.queue.add(Key::Router(key), Instant::now());
+            self.queue.add(Key::Object(key), Instant::now());
         }
         for applied in applied {
             let name = applied.key.name.clone();
@@ -411,12 +397,12 @@ impl Writer {
                     self.forget_router(&name);
                     self.platform.written.insert(name.clone(), written.addresses.clone());
                     self.written_routers.insert(name, written);
-                    self.take_written(Key::Router(applied.key));
+                    self.take_written(applied.key);
                 }
             } else {
                 self.forget_router(&name);
                 self.platform.zones.insert(router.target.dns.to_ascii_lowercase(), name);
-                self.queue.add(Key::Router(applied.key), Instant::now());
+                self.queue.add(Key::Object(applied.key), Instant::now());
             }
         }
         if self.platform != before {
@@ -436,13 +422,13 @@ impl Writer {
         for (key, _) in gone {
             self.route_losses.release(&key.to_string());
             if self.set_written_route(&key, None) {
-                self.queue.add(Key::Route(key), Instant::now());
+                self.queue.add(Key::Object(key), Instant::now());
             }
         }
         for applied in applied {
             let marks = applied.now.source.as_deref().cloned();
             if self.set_written_route(&applied.key, marks) {
-                self.take_written(Key::Route(applied.key));
+                self.take_written(applied.key);
             }
         }
     }
@@ -455,29 +441,25 @@ impl Writer {
         if let Some(marks) = &marks {
             *self.routes_on.entry(marks.router.clone()).or_default() += 1;
         }
-        let before = match marks {
-            Some(marks) => self.written_routes.insert(key.clone(), marks),
-            None => self.written_routes.remove(key),
-        };
-        if let Some(SourceMarks { router, .. }) = before
+        if let Some(SourceMarks { router, .. }) = self.written_routes.put(key.clone(), marks)
             && let Some(count) = self.routes_on.get_mut(&router)
         {
             *count -= 1;
             if *count == 0 {
                 self.routes_on.remove(&router);
                 // It can be deleted now.
-                self.queue.add(Key::Router(ObjectKey::cluster(&router)), Instant::now());
+                self.queue.add(Key::Object(ObjectKey::cluster(&router)), Instant::now());
             }
         }
         true
     }
 
     /// Compares a written object with the derived one.
-    fn take_written(&mut self, key: Key) {
+    fn take_written(&mut self, key: ObjectKey) {
         if self.lost(&key).is_some() {
             self.suspects.insert(key.clone());
         }
-        self.queue.add(key, Instant::now());
+        self.queue.add(Key::Object(key), Instant::now());
     }
 
     fn take_discovered(&mut self, discovered: Discovered) {
@@ -526,26 +508,24 @@ impl Writer {
         }
     }
 
-    fn plan_router(&mut self, name: &str, now: Instant) -> Plan<Job> {
-        let key = ObjectKey::cluster(name);
-        let existing = self.routers.get_versioned(&key);
+    fn plan_router(&mut self, key: &ObjectKey, now: Instant) -> Plan<Job> {
+        let name = &key.name;
+        let existing = self.routers.get_versioned(key);
         if let Some(shard) = self.derivation.shard(name).cloned() {
             self.router_losses.release(name);
             let written = self.written_routers.get(name);
             return match (&existing, written) {
                 (Some(_), None) => {
-                    self.reject(Key::Router(key), &shard.source, "a Router of this name exists, which no source wrote")
+                    self.reject(key, &shard.source, "a Router of this name exists, which no source wrote")
                 }
-                (Some(_), Some(written)) if written.is_of(&shard, self.applied.get(name)) => {
-                    self.settled(&Key::Router(key))
-                }
+                (Some(_), Some(written)) if written.is_of(&shard, self.applied.get(name)) => self.settled(key),
                 (_, written) => {
                     let records = written.map_or(&[][..], |written| &written.records);
-                    Plan::Act(Job::Apply(router_of(&shard, records)))
+                    Plan::Act(Job::Apply(key.clone(), router_of(&shard, records)))
                 }
             };
         }
-        let Some(at) = self.router_losses.deletion(name) else { return self.settled(&Key::Router(key)) };
+        let Some(at) = self.router_losses.deletion(name) else { return self.settled(key) };
         let Some((router, version)) = existing.filter(|_| self.written_routers.contains_key(name)) else {
             return Plan::Nothing;
         };
@@ -553,11 +533,11 @@ impl Writer {
             return Plan::At(at);
         }
         // Its Routes are first; each adds it again.
-        if self.routes_on.contains_key(name) || router.target.deleting {
+        if self.routes_on.contains_key(name.as_str()) || router.target.deleting {
             return Plan::Nothing;
         }
         let uid = router.object.metadata.uid.clone();
-        Plan::Act(Job::Delete(Preconditions { uid, resource_version: Some(version.into_string()) }))
+        Plan::Act(Job::Delete(key.clone(), Preconditions { uid, resource_version: Some(version.into_string()) }))
     }
 
     fn plan_route(&mut self, key: &ObjectKey, now: Instant) -> Plan<Job> {
@@ -567,18 +547,12 @@ impl Writer {
             self.route_losses.release(&text);
             let written = self.written_routes.get(key);
             return match (&existing, written) {
-                (Some(_), None) => self.reject(
-                    Key::Route(key.clone()),
-                    &name.source,
-                    "a Route of this name exists, which no source wrote",
-                ),
-                (Some((route, _)), Some(written)) if is_of(written, route, &name) => {
-                    self.settled(&Key::Route(key.clone()))
-                }
-                _ => Plan::Act(Job::Apply(route_of(&name))),
+                (Some(_), None) => self.reject(key, &name.source, "a Route of this name exists, which no source wrote"),
+                (Some((route, _)), Some(written)) if is_of(written, route, &name) => self.settled(key),
+                _ => Plan::Act(Job::Apply(key.clone(), route_of(&name))),
             };
         }
-        let Some(at) = self.route_losses.deletion(&text) else { return self.settled(&Key::Route(key.clone())) };
+        let Some(at) = self.route_losses.deletion(&text) else { return self.settled(key) };
         let Some((route, version)) = existing.filter(|(route, _)| route.source.is_some() && !route.deleting) else {
             return Plan::Nothing;
         };
@@ -586,28 +560,26 @@ impl Writer {
             return Plan::At(at);
         }
         let uid = Some(route.uid.to_string());
-        Plan::Act(Job::Delete(Preconditions { uid, resource_version: Some(version.into_string()) }))
+        Plan::Act(Job::Delete(key.clone(), Preconditions { uid, resource_version: Some(version.into_string()) }))
     }
 
     /// Notes that there is nothing to write.
-    fn settled(&mut self, key: &Key) -> Plan<Job> {
+    fn settled(&mut self, key: &ObjectKey) -> Plan<Job> {
         self.is_changed |= self.rejected.remove(key).is_some();
         Plan::Nothing
     }
 
-    fn reject(&mut self, key: Key, source: &Source, message: &str) -> Plan<Job> {
-        let note =
-            Note { source: source.clone(), reason: Reason::Rejected, message: format!("{}: {message}", name_of(&key)) };
-        self.is_changed |= self.rejected.insert(key, note.clone()) != Some(note);
+    fn reject(&mut self, key: &ObjectKey, source: &Source, message: &str) -> Plan<Job> {
+        let note = Note { source: source.clone(), reason: Reason::Rejected, message: format!("{key}: {message}") };
+        self.is_changed |= self.rejected.insert(key.clone(), note.clone()) != Some(note);
         Plan::Nothing
     }
 
     /// Returns the object that a Router or Route is derived from.
-    fn source_of(&self, key: &Key) -> Option<Source> {
-        match key {
-            Key::Router(key) => Some(self.derivation.shard(&key.name)?.source.clone()),
-            Key::Route(key) => Some(self.derivation.name(key)?.source.clone()),
-            _ => None,
+    fn source_of(&self, key: &ObjectKey) -> Option<Source> {
+        match key.namespace {
+            None => Some(self.derivation.shard(&key.name)?.source.clone()),
+            Some(_) => Some(self.derivation.name(key)?.source.clone()),
         }
     }
 
@@ -615,13 +587,10 @@ impl Writer {
     fn publish(&mut self) {
         let mut derived = self.derivation.derived();
         derived.notes.extend(self.rejected.values().cloned().map(Arc::new));
-        let routers = self.router_losses.held_names().map(|name| Key::Router(ObjectKey::cluster(name)));
-        let routes = self.route_losses.held_names().filter_map(|name| name.split_once('/'));
-        let routes = routes.map(|(namespace, name)| Key::Route(ObjectKey::namespaced(namespace, name)));
-        for key in routers.chain(routes) {
+        for key in self.router_losses.held_names().chain(self.route_losses.held_names()).map(key_of) {
             if let Some(source) = self.lost(&key) {
-                let kind = if let Key::Route(_) = key { "Route" } else { "Router" };
-                let message = format!("it is no longer derived; {kind} {} is kept by a deletion hold", name_of(&key));
+                let kind = if key.namespace.is_some() { "Route" } else { "Router" };
+                let message = format!("it is no longer derived; {kind} {key} is kept by a deletion hold");
                 derived.notes.insert(Arc::new(Note { source, reason: Reason::Held, message }));
             }
         }
@@ -670,8 +639,8 @@ impl Controller for Writer {
                     _ => Plan::Nothing,
                 }
             }
-            Key::Router(router) => self.plan_router(&router.name, now),
-            Key::Route(route) => self.plan_route(route, now),
+            Key::Object(router) if router.namespace.is_none() => self.plan_router(router, now),
+            Key::Object(route) => self.plan_route(route, now),
         }
     }
 
@@ -686,21 +655,21 @@ impl Controller for Writer {
         self.housekeeping_at
     }
 
-    fn act(&self, key: &Key, job: Job) -> Action<Done> {
-        let (client, cluster, key) = (self.client.clone(), self.reader.client().clone(), key.clone());
+    fn act(&self, _: &Key, job: Job) -> Action<Done> {
+        let (client, cluster) = (self.client.clone(), self.reader.client().clone());
         async move {
             match job {
                 Job::Discover(kinds) => reader::discover(cluster, kinds).await.map(Done::Discovered),
                 Job::Confirm(kind, resource) => reader::is_served(cluster, kind, resource).await.map(Done::IsServed),
-                Job::Apply(object) => apply(&client, &key, &object).await.map(|()| Done::Written),
-                Job::Delete(preconditions) => delete(&client, &key, preconditions).await.map(|()| Done::Written),
+                Job::Apply(key, object) => apply(&client, &key, &object).await.map(|()| Done::Written),
+                Job::Delete(key, preconditions) => delete(&client, &key, preconditions).await.map(|()| Done::Written),
             }
         }
         .boxed()
     }
 
     fn done(&mut self, key: Key, result: kube::Result<Done>, now: Instant) {
-        if let Key::Router(_) | Key::Route(_) = key {
+        if let Key::Object(_) = key {
             self.metrics.count(result.is_ok());
         }
         match result {
@@ -712,13 +681,13 @@ impl Controller for Writer {
                         self.queue.add(key, now + DISCOVER_AGAIN);
                     }
                     (Done::IsServed(is_served), Key::Confirm(kind)) => self.take_confirmed(*kind, is_served),
-                    (_, Key::Router(router)) => {
-                        if let Some(shard) = self.derivation.shard(&router.name) {
-                            self.applied.insert(router.name.clone(), shard.addresses.clone());
+                    (_, Key::Object(key)) => {
+                        if let Some(shard) = self.derivation.shard(&key.name).filter(|_| key.namespace.is_none()) {
+                            self.applied.insert(key.name.clone(), shard.addresses.clone());
                         }
-                        self.settled(&key);
+                        self.settled(key);
                     }
-                    _ => drop(self.settled(&key)),
+                    _ => {}
                 }
             }
             Err(error) => {
@@ -731,11 +700,12 @@ impl Controller for Writer {
                         "sources: a request to the cluster or the platform failed; retrying"
                     );
                 }
-                if let (kube::Error::Api(status), Some(source)) = (&error, self.source_of(&key))
+                if let (kube::Error::Api(status), Key::Object(object)) = (&error, &key)
                     && matches!(status.code, 400..=499)
                     && ![409, 429].contains(&status.code)
+                    && let Some(source) = self.source_of(object)
                 {
-                    self.reject(key.clone(), &source, &status.message);
+                    self.reject(object, &source, &status.message);
                 }
                 if key == Key::Discovery {
                     for kind in self.reader.kinds().clone() {
@@ -753,11 +723,11 @@ impl Controller for Writer {
     }
 }
 
-/// Returns the name of a Router or Route, as deletion holds show it.
-fn name_of(key: &Key) -> String {
-    match key {
-        Key::Router(key) | Key::Route(key) => key.to_string(),
-        Key::Discovery | Key::Confirm(_) => String::new(),
+/// Returns the key of a Router or Route with this text, as deletion holds show it.
+fn key_of(text: &str) -> ObjectKey {
+    match text.split_once('/') {
+        None => ObjectKey::cluster(text),
+        Some((namespace, name)) => ObjectKey::namespaced(namespace, name),
     }
 }
 
@@ -870,10 +840,10 @@ fn metadata(namespace: Option<&str>, name: &str, source: &Source, uid: &str) -> 
 }
 
 /// Applies an object. Its namespace is created if the platform, which can be another cluster, lacks it.
-async fn apply(client: &Client, key: &Key, object: &Value) -> kube::Result<()> {
-    match key {
-        Key::Router(key) => write::apply::<Router>(client, None, &key.name, SOURCES_FIELD_MANAGER, object).await,
-        Key::Route(ObjectKey { namespace: Some(namespace), name }) => {
+async fn apply(client: &Client, ObjectKey { namespace, name }: &ObjectKey, object: &Value) -> kube::Result<()> {
+    match namespace {
+        None => write::apply::<Router>(client, None, name, SOURCES_FIELD_MANAGER, object).await,
+        Some(namespace) => {
             let apply = || write::apply::<Route>(client, Some(namespace), name, SOURCES_FIELD_MANAGER, object);
             match apply().await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {
@@ -887,18 +857,20 @@ async fn apply(client: &Client, key: &Key, object: &Value) -> kube::Result<()> {
                 applied => applied,
             }
         }
-        _ => Ok(()),
     }
 }
 
-async fn delete(client: &Client, key: &Key, preconditions: Preconditions) -> kube::Result<()> {
+async fn delete(
+    client: &Client,
+    ObjectKey { namespace, name }: &ObjectKey,
+    preconditions: Preconditions,
+) -> kube::Result<()> {
     let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    let deleted = match key {
-        Key::Router(key) => Api::<Router>::all(client.clone()).delete(&key.name, &parameters).await.map(drop),
-        Key::Route(ObjectKey { namespace: Some(namespace), name }) => {
+    let deleted = match namespace {
+        None => Api::<Router>::all(client.clone()).delete(name, &parameters).await.map(drop),
+        Some(namespace) => {
             Api::<Route>::namespaced(client.clone(), namespace).delete(name, &parameters).await.map(drop)
         }
-        _ => return Ok(()),
     };
     match deleted {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

@@ -8,6 +8,7 @@ use super::update;
 use crate::compiler::inputs::RouterInput;
 use crate::world::condition::{ConditionUpdate, state};
 use crate::world::observations::HealthFindings;
+use signpost_types::text::listed;
 use signpost_types::v1alpha1::router::{ADDRESSES_HEALTHY, AddressHealthState, Router, RouterStatus};
 
 /// The reason of the condition while too few addresses are healthy.
@@ -78,10 +79,7 @@ fn answered(router: &Router, addresses: impl Iterator<Item = IpAddr>) -> String 
     if answered.len() == active {
         return "all active addresses".to_owned();
     }
-    let named = answered[..answered.len().min(NAMED_MAX)].join(", ");
-    let more = answered.len().saturating_sub(NAMED_MAX);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("those of one priority ({named}{more})")
+    format!("those of one priority ({})", listed(&answered, NAMED_MAX))
 }
 
 fn statement(router: &Router, answered: Option<&str>) -> ConditionUpdate {
@@ -99,11 +97,7 @@ fn statement(router: &Router, answered: Option<&str>) -> ConditionUpdate {
         .collect();
     let mut message = format!("{healthy} of {} active addresses are healthy", active.len());
     if !unhealthy.is_empty() {
-        message.push_str("; unhealthy: ");
-        message.push_str(&unhealthy[..unhealthy.len().min(NAMED_MAX)].join(", "));
-        if unhealthy.len() > NAMED_MAX {
-            message.push_str(&format!(" and {} more", unhealthy.len() - NAMED_MAX));
-        }
+        message += &format!("; unhealthy: {}", listed(&unhealthy, NAMED_MAX));
     }
     if active.is_empty() {
         message = "no address is active".to_owned();

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use crate::compiler::inputs::RouterInput;
 use crate::world::condition::ConditionUpdate;
 use crate::world::observations::{InstanceFindings, ServiceFindings};
+use signpost_types::text::listed;
 use signpost_types::v1alpha1::router::{Address, INSTANCES_READY, Instance, InstanceState, Router, RouterStatus};
 
 /// The most instances that a status lists.
@@ -139,11 +140,7 @@ fn statement(
     };
     let mut add = |what: &str, of: &[String], then: &str| {
         if !of.is_empty() {
-            message += &format!("; {what}: {}", of[..of.len().min(NAMED_MAX)].join(", "));
-            if of.len() > NAMED_MAX {
-                message += &format!(" and {} more", of.len() - NAMED_MAX);
-            }
-            message += then;
+            message += &format!("; {what}: {}{then}", listed(of, NAMED_MAX));
         }
     };
     let place = |instance: &Instance| format!("{} (Lease {})", instance.ip, instance.name);

@@ -44,7 +44,7 @@ use crate::world::{BindingInfo, RouteInfo, RouterInfo};
 use signpost_types::assignment::{self, BOUND_FIELDS};
 use signpost_types::names::{challenge_name, other_label};
 use signpost_types::selectors::unmatched_term;
-use signpost_types::text::{MESSAGE_OCTETS_MAX, cut};
+use signpost_types::text::{MESSAGE_OCTETS_MAX, cut, listed};
 use signpost_types::traffic::{Provider, Unhonored};
 use signpost_types::v1alpha1::route::{
     ADMITTED, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_PENDING, NameKind, Phase, RESOLVABLE,
@@ -87,7 +87,7 @@ fn reported_router(route: &Route) -> Option<&str> {
 
 /// Returns whether a finding is about the current Route.
 fn is_current(finding: &RouteFinding, route: &Route) -> bool {
-    finding.uid == Uid::of(route.metadata.uid.as_deref()) && is_about(&finding.about, route)
+    *finding.uid == *route.metadata.uid.as_deref().unwrap_or_default() && is_about(&finding.about, route)
 }
 
 /// The inputs for the status of a Route, other than the Route itself.
@@ -344,23 +344,18 @@ impl<'a> Placement<'a> {
 
 /// Returns the condition of a Route with former names that do not resolve to it.
 fn blocked(label: &str, blocking: &[String], lost: &[String]) -> Option<ConditionUpdate> {
-    let list = |all: &[String]| {
-        let listed = all.iter().take(BLOCKED_LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
-        let more = all.len().saturating_sub(BLOCKED_LISTED_MAX);
-        if more > 0 { format!("{listed} and {more} more") } else { listed }
-    };
     let by_records = (!blocking.is_empty()).then(|| {
         format!(
             "the former name with the label {label} no longer leads to the Route, because spec.records has records \
              there, on: {}; remove these records",
-            list(blocking)
+            listed(blocking, BLOCKED_LISTED_MAX)
         )
     });
     let with_zone = (!lost.is_empty()).then(|| {
         format!(
             "the former name with the label {label} no longer leads to the Route, because no Router has its zone: {}; \
              a Router with that zone restores it",
-            list(lost)
+            listed(lost, BLOCKED_LISTED_MAX)
         )
     });
     let message = by_records.into_iter().chain(with_zone).reduce(|one, other| format!("{one}; {other}"))?;
@@ -379,7 +374,7 @@ pub struct Changed {
 
 /// Applies a change to the status of a Route in the API. `None`: no change is left.
 pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> {
-    if change.uid != Uid::of(route.metadata.uid.as_deref()) {
+    if *change.uid != *route.metadata.uid.as_deref().unwrap_or_default() {
         return None;
     }
     let (generation, before) = (route.metadata.generation, route.status.clone().unwrap_or_default());

@@ -18,7 +18,7 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::PostParams;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use self::changes::{Changes, Existing, changes};
 use crate::client::failure_log::FailureLog;
 use crate::client::reflector::Store;
+use crate::client::write;
 use crate::compiler::Settings;
 use crate::compiler::settings::text_of;
 use crate::name_server::objects::Objects;
@@ -256,9 +257,6 @@ impl Change {
     }
 
     async fn delete(&self, owner: &Name, value: &str) -> Result<(), Failure> {
-        match self.api.delete(&self.spec(owner, value).object_name(), &DeleteParams::default()).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            deleted => Ok(deleted.map(drop)?),
-        }
+        Ok(write::delete(&self.api, &self.spec(owner, value).object_name(), None).await.map(drop)?)
     }
 }

@@ -65,7 +65,7 @@ impl BindingInfo {
         let version = binding.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
         let created = binding.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
         BindingInfo {
-            route_uid: Uid::new(&binding.spec.route_uid),
+            route_uid: Uid::from(&*binding.spec.route_uid),
             router: binding.spec.router.as_str().into(),
             dns: binding.spec.dns.as_str().into(),
             label: binding.spec.label.as_str().into(),

@@ -49,14 +49,14 @@ impl ClaimInfo {
     pub fn new(claim: &NameClaim) -> Self {
         let spec = &claim.spec;
         let sharer =
-            |sharer: &Sharer| (sharer.name.as_str().into(), Uid::new(&sharer.uid), sharer.path.as_str().into());
+            |sharer: &Sharer| (sharer.name.as_str().into(), Uid::from(&*sharer.uid), sharer.path.as_str().into());
         let path = spec.holder.path();
         let has_all = path == paths::ROOT && spec.sharers.is_empty();
         ClaimInfo {
             kind: spec.kind,
             value: spec.value.to_ascii_lowercase().into(),
             holder: [&*spec.holder.namespace, "/", &spec.holder.name].concat().into(),
-            holder_uid: Uid::new(&spec.holder.uid),
+            holder_uid: Uid::from(&*spec.holder.uid),
             shares: (!has_all).then(|| {
                 Box::new(SharedHost { path: path.into(), sharers: spec.sharers.iter().map(sharer).collect() })
             }),

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::put::Put as _;
+
 /// The state of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
@@ -44,10 +46,7 @@ impl Issuance {
         if of_router.get(host) == note.as_ref() {
             return;
         }
-        match note {
-            Some(note) => _ = of_router.insert(host.to_owned(), note),
-            None => _ = of_router.remove(host),
-        }
+        of_router.put(host.to_owned(), note);
         if of_router.is_empty() {
             known.notes.remove(router);
         }

@@ -11,6 +11,7 @@ use super::backend::RouteTargets;
 use super::condition::ConditionUpdate;
 use super::router::Labels;
 use crate::client::uid::Uid;
+use crate::hash::hash_of;
 use signpost_types::assignment::has_main_names;
 use signpost_types::names::challenge_name;
 use signpost_types::paths;
@@ -152,7 +153,7 @@ impl RouteInfo {
         let names = || status.into_iter().flat_map(|status| &status.names);
         let is_host = |name: &str| host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(name));
         RouteInfo {
-            uid: Uid::of(metadata.uid.as_deref()),
+            uid: metadata.uid.as_deref().unwrap_or_default().into(),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             generation: metadata.generation.and_then(NonZeroI64::new),
             version: metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0),
@@ -387,9 +388,7 @@ impl Reported {
 
 /// Returns a digest that distinguishes the few reasons of a condition.
 fn reason_digest(reason: &str) -> u32 {
-    let mut hasher = DefaultHasher::new();
-    reason.hash(&mut hasher);
-    (hasher.finish() >> 32) as u32
+    (hash_of(reason) >> 32) as u32
 }
 
 /// A condition, small enough to compare.
@@ -402,10 +401,8 @@ const HIGHEST: NonZeroU64 = NonZeroU64::MIN.saturating_add((1 << 63) - 1);
 impl Mark {
     /// Returns the mark of a condition with these values.
     pub fn of(status: &str, reason: &str, message: &str) -> Self {
-        let mut hasher = DefaultHasher::new();
-        (status, reason, message).hash(&mut hasher);
         // The digest's lowest bit is set if the status is `True`, and its highest is always set.
-        let digest = hasher.finish() & !1 | u64::from(status == "True");
+        let digest = hash_of(&(status, reason, message)) & !1 | u64::from(status == "True");
         Mark(HIGHEST | digest)
     }
 

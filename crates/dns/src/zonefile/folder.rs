@@ -99,6 +99,15 @@ pub struct Tally {
     pub unchanged: usize,
     /// Files in use by a writer, and therefore unchanged.
     pub unfinished: usize,
+    /// The zones that the directory provides after the scan.
+    pub zones: usize,
+}
+
+impl Tally {
+    /// Returns whether the scan found a new or changed file, or a zone without a file.
+    pub fn is_change(&self) -> bool {
+        self.served + self.refused + self.withdrawn > 0
+    }
 }
 
 /// The scope of a scan.
@@ -275,6 +284,7 @@ impl Folder {
             },
         );
         self.withdraw(released, &mut tally, &mut change);
+        tally.zones = self.zone_count();
         Ok(tally)
     }
 

@@ -54,7 +54,7 @@ impl<K: Resource> Decoded<K> {
         let text = |text: &Option<String>| text.as_deref().unwrap_or_default().to_owned();
         Identity {
             key: ObjectKey { namespace: meta.namespace.clone(), name: text(&meta.name) },
-            uid: Uid::of(meta.uid.as_deref()),
+            uid: meta.uid.as_deref().unwrap_or_default().into(),
             version: text(&meta.resource_version).into(),
         }
     }

@@ -405,7 +405,7 @@ mod tests {
             return sender.unbounded_send(Change::Deleted { key, last }).expect("the receiver exists");
         };
         let now = Arc::new(number);
-        let entry = Entry { uid: Uid::new("u"), version: Version::new(&number.to_string()), value: Arc::clone(&now) };
+        let entry = Entry { uid: Uid::from("u"), version: Version::new(&number.to_string()), value: Arc::clone(&now) };
         let before = objects.insert(key.clone(), entry).map(|entry| entry.value);
         let one = Applied { key, now, before, recreated: false };
         sender.unbounded_send(Change::Applied(one)).expect("the receiver exists");

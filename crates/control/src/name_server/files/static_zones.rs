@@ -49,34 +49,6 @@ const PUBLISH_CHUNK: usize = 4096;
 /// The time from a change of zones until no worker reads the former ones, whose memory is then released.
 const RELEASE_AFTER: Duration = Duration::from_secs(3);
 
-/// The results of reading the directory once.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Loaded {
-    /// The zone files that are new or changed, and valid.
-    pub served: usize,
-    /// The zone files with errors; their last good version stays.
-    pub refused: usize,
-    /// Zones whose file was deleted.
-    pub withdrawn: usize,
-    /// Unchanged files.
-    pub unchanged: usize,
-    /// Files that are being written, and keep their last state until they are complete.
-    pub unfinished: usize,
-    /// Zones served after the reading.
-    pub zones: usize,
-}
-
-impl Loaded {
-    fn of(tally: Tally, zones: usize) -> Self {
-        let Tally { served, refused, withdrawn, unchanged, unfinished } = tally;
-        Loaded { served, refused, withdrawn, unchanged, unfinished, zones }
-    }
-
-    fn is_change(&self) -> bool {
-        self.served + self.refused + self.withdrawn > 0
-    }
-}
-
 /// The reason why the directory was not read; the served zones stay.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the zones directory {}: {source}; check its path and mode", path.display())]
@@ -121,12 +93,12 @@ impl StaticZones {
     }
 
     /// Reads the changes since the last call, at first everything. It blocks, for long if the directory is large.
-    pub fn load(&mut self) -> Result<Loaded, FolderError> {
+    pub fn load(&mut self) -> Result<Tally, FolderError> {
         self.load_whole(Extent::All, None)
     }
 
     /// Does the same as [`Self::load`] for a part of the directory, without incomplete files.
-    fn load_whole(&mut self, extent: Extent<'_>, is_whole: Option<IsWhole<'_>>) -> Result<Loaded, FolderError> {
+    fn load_whole(&mut self, extent: Extent<'_>, is_whole: Option<IsWhole<'_>>) -> Result<Tally, FolderError> {
         let StaticZones { folder, zones, broken } = self;
         let mut ready: Vec<Change> = Vec::new();
         let (mut refused, mut withdrawn) = (Vec::new(), Vec::new());
@@ -170,11 +142,10 @@ impl StaticZones {
         publish(zones, withdrawn);
         *broken = unserved;
         refused.iter().for_each(|(path, apex)| log_refused(folder, zones, path, apex.as_ref()));
-        let loaded = Loaded::of(tally, folder.zone_count());
-        if loaded.is_change() {
+        if tally.is_change() {
             release_free_memory();
         }
-        Ok(loaded)
+        Ok(tally)
     }
 }
 
@@ -209,11 +180,11 @@ fn log_refused(folder: &Folder, zones: &Publisher, file: &Path, apex: Option<&Na
 
 /// The handle that makes [`run`] read the directory again.
 #[derive(Debug, Clone)]
-pub struct Reloader(mpsc::Sender<oneshot::Sender<Result<Loaded, FolderError>>>);
+pub struct Reloader(mpsc::Sender<oneshot::Sender<Result<Tally, FolderError>>>);
 
 impl Reloader {
     /// Reads the changes in the directory, and returns the results. `None` if the loop has ended.
-    pub async fn reload(&self) -> Option<Result<Loaded, FolderError>> {
+    pub async fn reload(&self) -> Option<Result<Tally, FolderError>> {
         let (answer, answered) = oneshot::channel();
         self.0.send(answer).await.ok()?;
         answered.await.ok()
@@ -234,7 +205,7 @@ pub fn run(
 async fn follow(
     zones: StaticZones,
     counts: Arc<Mutex<Counts>>,
-    mut requests: mpsc::Receiver<oneshot::Sender<Result<Loaded, FolderError>>>,
+    mut requests: mpsc::Receiver<oneshot::Sender<Result<Tally, FolderError>>>,
     stop: CancellationToken,
 ) {
     let (changed, mut changes) = mpsc::channel(1);
@@ -290,7 +261,7 @@ async fn follow(
         let error = loaded.as_ref().err().map(ToString::to_string);
         match &loaded {
             Ok(loaded) if loaded.is_change() => {
-                let Loaded { served, refused, withdrawn, zones, .. } = loaded;
+                let Tally { served, refused, withdrawn, zones, .. } = loaded;
                 tracing::info!(served, refused, withdrawn, zones, "zone files loaded");
                 release_at = Some(Instant::now() + RELEASE_AFTER);
             }
@@ -299,7 +270,7 @@ async fn follow(
             _ => {}
         }
         error_logged = error;
-        let is_reload = !is_look || loaded.as_ref().is_ok_and(Loaded::is_change);
+        let is_reload = !is_look || loaded.as_ref().is_ok_and(Tally::is_change);
         let mut counted = counts.lock();
         counted.see(&read.folder);
         counted.reloads += u64::from(is_reload);
@@ -325,7 +296,7 @@ fn read_whole(
     zones: &mut StaticZones,
     changed_names: Option<&BTreeSet<OsString>>,
     writes: &Writes,
-) -> Result<Loaded, FolderError> {
+) -> Result<Tally, FolderError> {
     writes.forget_old();
     let extent = changed_names.map_or(Extent::All, Extent::Names);
     zones.load_whole(extent, Some(&|path, before, now| writes.is_whole(path, before, now)))

@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::reach;
-use crate::dns_client::{Data, QueryError, Question, Response};
+use crate::dns_client::{Data, Question, ResolveError, Response};
 use crate::observe::verify::check::text;
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
@@ -52,16 +52,10 @@ pub enum LookupError {
     /// No zone at or above it has servers.
     #[error("no zone at or above {0} has name servers")]
     NoZone(String),
-    /// No resolver is configured that could return the servers.
-    #[error("no resolver is configured: set verify.resolver")]
-    NoResolver,
-    /// The last resolver answers with an error.
-    #[error("the resolver {resolver} cannot resolve {name} {rtype}")]
+    /// No resolver resolves a question about the servers.
+    #[error("cannot resolve {name} {rtype}: {error}")]
     #[allow(missing_docs, reason = "the error text describes them")]
-    Unresolved { resolver: SocketAddr, name: String, rtype: RecordType },
-    /// The last resolver does not answer.
-    #[error("the resolver {0} does not answer: {1}")]
-    Silent(SocketAddr, QueryError),
+    Unresolved { name: String, rtype: RecordType, error: ResolveError },
 }
 
 /// The answer of one server.
@@ -145,15 +139,8 @@ impl AuthoritativeServers {
 
     async fn resolve(&self, name: &Name, rtype: RecordType) -> Result<Response, LookupError> {
         let question = Question { name: name.clone(), rtype };
-        let mut failed = LookupError::NoResolver;
-        for resolver in &self.resolvers {
-            match question.ask_resolver(*resolver, self.patience).await {
-                Ok(reply) if matches!(reply.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => return Ok(reply),
-                Ok(_) => failed = LookupError::Unresolved { resolver: *resolver, name: text(name), rtype },
-                Err(error) => failed = LookupError::Silent(*resolver, error),
-            }
-        }
-        Err(failed)
+        let unresolved = |error| LookupError::Unresolved { name: text(name), rtype, error };
+        question.resolve(&self.resolvers, self.patience).await.map_err(unresolved)
     }
 }
 

@@ -167,7 +167,7 @@ impl RouteCheck for OwnershipCheck {
 
 impl OwnershipCheck {
     fn fresh_challenge(&self, key: &ObjectKey, target: &HostTarget) -> Challenge {
-        self.key.challenge(key.namespace(), &target.uid.to_string(), &target.host)
+        self.key.challenge(key.namespace(), &target.uid, &target.host)
     }
 }
 

@@ -15,7 +15,6 @@ mod verdict;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::convert::Infallible;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +26,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::verdict::{BackendState, RefsState, verdict};
 use crate::client::reflector::{Applied, Change, Health, ObjectKey, Restart, Store};
+use crate::hash::hash_of;
+use crate::put::Put as _;
 use crate::work::controller::{self, Controller, Inputs, Plan};
 use crate::work::queue::WorkQueue;
 use crate::world::backend::{ServiceInfo, SliceInfo};
@@ -317,10 +318,7 @@ impl Watch {
 
     fn set_waiting(&mut self, key: &ObjectKey, waiting: Option<Waiting>) {
         self.metrics.add(waiting.and_then(|waiting| waiting.reason), 1);
-        let before = match waiting {
-            Some(waiting) => self.waiting.insert(key.clone(), waiting),
-            None => self.waiting.remove(key),
-        };
+        let before = self.waiting.put(key.clone(), waiting);
         self.metrics.add(before.and_then(|before| before.reason), -1);
     }
 
@@ -333,7 +331,7 @@ impl Watch {
     fn verdict(&mut self, namespace: &str, route: &RouteInfo) -> RefsState {
         let port = &route.targets.port;
         verdict(&route.targets, |service| {
-            let hash = hash_of(namespace, service);
+            let hash = hash_of(&(namespace, service));
             let name = format!("{namespace}/{service}");
             if let Some((of, state)) = self.states.get(&(hash, port.clone()))
                 && *of == name
@@ -381,7 +379,7 @@ impl Watch {
         let entries = |route: Option<&RouteInfo>| {
             let services = route.into_iter().flat_map(|route| route.targets.services());
             services
-                .map(|service| (hash_of(key.namespace(), service), Box::from(key.name.as_str())))
+                .map(|service| (hash_of(&(key.namespace(), service)), Box::from(key.name.as_str())))
                 .collect::<Vec<_>>()
         };
         for entry in entries(before) {
@@ -436,7 +434,7 @@ impl Watch {
         }
         let services =
             [before, now].map(|slice| slice.map(|slice| &*slice.service).filter(|service| !service.is_empty()));
-        let entry = |service: &str| (hash_of(key.namespace(), service), Box::from(key.name.as_str()));
+        let entry = |service: &str| (hash_of(&(key.namespace(), service)), Box::from(key.name.as_str()));
         if let Some(service) = services[0] {
             self.slices_of.remove(&entry(service));
         }
@@ -453,7 +451,7 @@ impl Watch {
     fn check_users(&mut self, namespace: &str, service: &str) {
         self.states.clear();
         let now = Instant::now();
-        for route in names(&self.users, hash_of(namespace, service)) {
+        for route in names(&self.users, hash_of(&(namespace, service))) {
             self.queue.add(ObjectKey::namespaced(namespace, route), now);
         }
     }
@@ -464,12 +462,6 @@ fn is_same(one: &RouteInfo, other: &RouteInfo) -> bool {
     (&one.uid, one.generation, one.bound, &one.router) == (&other.uid, other.generation, other.bound, &other.router)
         && one.targets == other.targets
         && one.conditions.get(RESOLVED_REFS) == other.conditions.get(RESOLVED_REFS)
-}
-
-fn hash_of(namespace: &str, service: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (namespace, service).hash(&mut hasher);
-    hasher.finish()
 }
 
 /// Returns the names with this hash.

@@ -17,6 +17,7 @@ use crate::dns_client::{Data, QueryError, Question, Response};
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Serial;
+use signpost_types::text::listed;
 
 /// The queries about a zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -259,13 +260,7 @@ fn wrong(question: &Question, reply: &Response) -> Fault {
     let mut found: Vec<String> = reply.answers.iter().map(|record| record_text(&record.data)).collect();
     // Answers are rotated; the message should not be.
     found.sort();
-    let more = found.len().saturating_sub(SHOWN_MAX);
-    found.truncate(SHOWN_MAX);
-    let found = match (found.is_empty(), more) {
-        (true, _) => "NODATA".to_owned(),
-        (false, 0) => found.join(", "),
-        (false, more) => format!("{} and {more} more", found.join(", ")),
-    };
+    let found = if found.is_empty() { "NODATA".to_owned() } else { listed(&found, SHOWN_MAX) };
     Fault::WrongAnswer { question: question.clone(), found }
 }
 

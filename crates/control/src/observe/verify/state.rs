@@ -22,6 +22,7 @@ use super::server_zone::{DOUBT, Failure, ServerZone};
 use crate::compiler::former_names::top_label;
 use crate::compiler::inputs::BindingInput;
 use crate::compiler::{Settings, ShardView};
+use crate::put::Put as _;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 use signpost_types::v1alpha1::deletion_hold::DeletionHoldKind;
@@ -273,10 +274,8 @@ impl VerificationState {
             }
         }
         for (apex, refused) in update.refused {
-            match refused {
-                Some((router, error)) => drop(self.zones.refused.insert(apex.clone(), (router.name.clone(), error))),
-                None => drop(self.zones.refused.remove(&apex)),
-            }
+            let refused = refused.map(|(router, error)| (router.name.clone(), error));
+            self.zones.refused.put(apex.clone(), refused);
             self.changed.shards.insert(apex);
         }
         if let Some(withheld) = update.withheld {

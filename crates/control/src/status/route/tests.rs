@@ -170,7 +170,7 @@ fn what_was_judged_before_a_move_is_not_said_after_it() {
             "reason": "Resolvable", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
     let route: Route = serde_json::from_value(object).expect("a Route");
     for (router, expected) in [("shard1", None), ("shard2", Some(["Resolvable", "Programmed", "Admitted", "Ready"]))] {
-        let uid = Uid::of(Some("u1"));
+        let uid = Uid::from("u1");
         let statements = vec![update(PROGRAMMED, true, "Programmed", "")];
         let about = About::BoundTo(router.into());
         let finding = RouteFinding::new(&uid, about, statements);
@@ -199,7 +199,7 @@ fn a_finding_about_another_generation_is_not_written() {
     for (router, generation, is_written) in
         [("shard1", Some(1), false), ("shard1", Some(2), true), ("shard1", None, false), ("shard2", Some(2), false)]
     {
-        let (uid, statements) = (Uid::of(Some("u1")), vec![update(RESOLVED_REFS, true, "ResolvedRefs", "")]);
+        let (uid, statements) = (Uid::from("u1"), vec![update(RESOLVED_REFS, true, "ResolvedRefs", "")]);
         let about = About::Generation(generation.and_then(std::num::NonZeroI64::new), router.into());
         let finding = RouteFinding::new(&uid, about, statements);
         let mut findings = RouteFindings::default();
