@@ -125,49 +125,11 @@ pub struct Reader {
     cache: Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>,
 }
 
-/// One step of [`ZoneDb::apply`].
-pub enum ZoneUpdate {
-    /// Serve this zone instead of the former version of its apex.
-    Publish(Arc<Zone>),
-    /// Stop serving this apex.
-    Remove(Name),
-}
-
-/// A change with the hash of its apex.
+/// A change of one apex: the zone to serve, or none.
 struct Step {
     hash: NameHash,
-    change: ZoneUpdate,
-}
-
-impl Step {
-    fn new(change: ZoneUpdate) -> Step {
-        match change {
-            ZoneUpdate::Publish(zone) => Step { hash: zone.apex_hash(), change: ZoneUpdate::Publish(zone) },
-            ZoneUpdate::Remove(apex) => {
-                let apex = apex.to_lowercase().into_owned();
-                Step { hash: Qname::of(apex.as_wire()).hash(0), change: ZoneUpdate::Remove(apex) }
-            }
-        }
-    }
-
-    /// Returns the apex in lower case, in wire form.
-    fn apex(&self) -> &[u8] {
-        match &self.change {
-            ZoneUpdate::Publish(zone) => zone.apex_octets(),
-            ZoneUpdate::Remove(apex) => apex.as_wire(),
-        }
-    }
-}
-
-/// The outcome of [`ZoneDb::apply`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Applied {
-    /// Zones with a new apex.
-    pub added: usize,
-    /// Zones that replaced another version.
-    pub replaced: usize,
-    /// The number of removed zones.
-    pub removed: usize,
+    apex: Name,
+    zone: Option<Arc<Zone>>,
 }
 
 impl Reader {
@@ -390,19 +352,17 @@ impl ZoneDb {
         self.current.load_full()
     }
 
-    /// Applies all `changes` in one step: readers see none or all of them. Of several changes of one apex the last counts.
-    pub fn apply(&self, changes: impl IntoIterator<Item = ZoneUpdate>) -> Applied {
-        let mut steps: Vec<Step> = changes.into_iter().map(Step::new).collect();
+    /// Applies all `changes` in one step: readers see none or all of them. Each is an apex with the zone to serve instead of the
+    /// former version; without a zone, the apex is no longer served. Of several changes of one apex the last counts.
+    pub fn apply(&self, changes: impl IntoIterator<Item = (Name, Option<Arc<Zone>>)>) {
+        let step = |(apex, zone): (Name, _)| Step { hash: Qname::of(apex.as_wire()).hash(0), apex, zone };
+        let mut steps: Vec<Step> = changes.into_iter().map(step).collect();
         // Stable, so that two changes of one apex keep their order.
         steps.sort_by_key(|step| part_index(step.hash));
 
         let mut publisher = self.lock();
-        publisher.numbers.assign(steps.iter().filter_map(|step| match &step.change {
-            ZoneUpdate::Publish(zone) => Some(&**zone),
-            ZoneUpdate::Remove(_) => None,
-        }));
+        publisher.numbers.assign(steps.iter().filter_map(|step| step.zone.as_deref()));
         let mut next = Snapshot::clone(&self.current.load());
-        let mut applied = Applied::default();
         for steps in steps.chunk_by(|a, b| part_index(a.hash) == part_index(b.hash)) {
             let index = part_index(steps[0].hash);
             // Each list that readers can see is copied once.
@@ -413,30 +373,30 @@ impl ZoneDb {
                 *part = part.laid_out_for(zones_after);
             }
             for step in steps {
-                part.change(step, &mut applied, &mut publisher.depth_counts);
+                part.change(step, &mut publisher.depth_counts);
             }
         }
-        next.zone_count = next.zone_count + applied.added - applied.removed;
+        next.zone_count = publisher.depth_counts.iter().sum();
         next.depths = (0..=LABELS_MAX)
             .filter(|depth| publisher.depth_counts[*depth] > 0)
             .fold(0, |bits, depth| bits | 1 << depth);
         self.swap(publisher, next);
-        applied
     }
 
     /// Serves `zone` instead of the former version of its apex.
     pub fn publish(&self, zone: impl Into<Arc<Zone>>) {
-        self.apply([ZoneUpdate::Publish(zone.into())]);
+        let zone = zone.into();
+        self.apply([(zone.apex().clone(), Some(zone))]);
     }
 
     /// Serves all of `zones`, in one step.
     pub fn publish_many(&self, zones: impl IntoIterator<Item = Zone>) {
-        self.apply(zones.into_iter().map(|zone| ZoneUpdate::Publish(Arc::new(zone))));
+        self.apply(zones.into_iter().map(|zone| (zone.apex().clone(), Some(Arc::new(zone)))));
     }
 
-    /// Stops serving `apex`; returns whether it was served.
-    pub fn remove(&self, apex: &Name) -> bool {
-        self.apply([ZoneUpdate::Remove(apex.clone())]).removed > 0
+    /// Stops serving `apex`.
+    pub fn remove(&self, apex: &Name) {
+        self.apply([(apex.clone(), None)]);
     }
 
     /// Returns the zone at `apex`.
@@ -531,30 +491,25 @@ impl Publisher {
 }
 
 impl Part {
-    fn change(&mut self, step: &Step, applied: &mut Applied, depth_counts: &mut [usize]) {
+    fn change(&mut self, step: &Step, depth_counts: &mut [usize]) {
         let hash = step.hash;
         let mut zone_count = self.zone_count;
         let Some(bucket) = self.bucket_mut(hash) else { return };
         let mut entries: Vec<Entry> = bucket.as_deref().unwrap_or_default().to_vec();
-        let at = entries.iter().position(|entry| entry.hash == hash && entry.zone.apex_octets() == step.apex());
-        match (&step.change, at) {
-            (ZoneUpdate::Publish(zone), Some(at)) => {
-                entries[at].zone = Arc::clone(zone);
-                applied.replaced += 1;
-            }
-            (ZoneUpdate::Publish(zone), None) => {
+        let at = entries.iter().position(|entry| entry.hash == hash && *entry.zone.apex() == step.apex);
+        match (&step.zone, at) {
+            (Some(zone), Some(at)) => entries[at].zone = Arc::clone(zone),
+            (Some(zone), None) => {
                 entries.push(Entry { hash, zone: Arc::clone(zone) });
-                applied.added += 1;
                 zone_count += 1;
                 depth_counts[zone.apex_labels()] += 1;
             }
-            (ZoneUpdate::Remove(_), Some(at)) => {
+            (None, Some(at)) => {
                 let removed = entries.swap_remove(at).zone;
-                applied.removed += 1;
                 zone_count -= 1;
                 depth_counts[removed.apex_labels()] -= 1;
             }
-            (ZoneUpdate::Remove(_), None) => return,
+            (None, None) => return,
         }
         *bucket = (!entries.is_empty()).then(|| entries.into());
         self.zone_count = zone_count;
