@@ -269,8 +269,9 @@ impl Zone {
                 }
             }
         }
-        for (owner, rrsets) in self.denial.iter().flat_map(|denial| denial.hashed_owners(&self.apex)) {
-            for Rrset { rtype, ttl, rdata } in rrsets {
+        for (_, node) in self.denial.iter().flat_map(|denial| denial.hashed_nodes_after(None)) {
+            let owner = self.name_of(node);
+            for Rrset { rtype, ttl, rdata } in self.rrsets_of(node) {
                 for rdata in rdata {
                     // Not set, because signatures over other records may be present.
                     contents.add(owner.clone(), rtype, ttl, rdata).expect("hashed owners are in the zone");
