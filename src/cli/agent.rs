@@ -162,7 +162,11 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
             https: vec![https],
             public_https_port: instance.https_port,
             upstream_authorities: path("upstream-ca"),
-            trusted_proxies: matches.get_many("trusted-proxies").unwrap_or_default().map(network).collect(),
+            trusted_proxies: matches
+                .get_many("trusted-proxies")
+                .unwrap_or_default()
+                .map(|prefix: &Prefix| prefix.0)
+                .collect(),
             client_connections_max: *matches.get_one("client-connections").expect("it has a default"),
             ..render::Settings::default()
         },
@@ -212,15 +216,8 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 fn refused(text: &str) -> Result<Vec<IpNet>, String> {
     match text {
         "default" => Ok(resolve::networks()),
-        text => text
-            .parse()
-            .map(|prefix| vec![network(&prefix)])
-            .map_err(|error: <Prefix as std::str::FromStr>::Err| error.to_string()),
+        text => text.parse().map(|prefix: Prefix| vec![prefix.0]).map_err(|error| error.to_string()),
     }
-}
-
-fn network(prefix: &Prefix) -> IpNet {
-    IpNet::new(prefix.address(), prefix.length()).expect("a prefix has a length of its family")
 }
 
 /// Returns the address from which this machine sends to others. Nothing is sent.
@@ -266,7 +263,8 @@ mod tests {
             let number = |name: &str| *matches.get_one::<u32>(name).expect("it has a value");
             let servers = ["client-connections", "route-servers", "namespace-servers", "router-servers"].map(number);
             assert_eq!(servers, [7, 8, 9, 10]);
-            let proxies: Vec<IpNet> = matches.get_many("trusted-proxies").unwrap_or_default().map(network).collect();
+            let proxies: Vec<IpNet> =
+                matches.get_many("trusted-proxies").unwrap_or_default().map(|prefix: &Prefix| prefix.0).collect();
             assert_eq!(proxies.iter().map(IpNet::to_string).collect::<Vec<_>>(), ["192.0.2.0/24", "2001:db8::1/128"]);
             let networks = matches.get_many::<Vec<IpNet>>("refused-endpoint-networks").into_iter().flatten().flatten();
             assert_eq!(networks.count(), resolve::networks().len() + 1);
