@@ -3,6 +3,10 @@
 use std::fmt::Display;
 use std::io::Write as _;
 
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
+
 use super::finding::Fault;
 use super::scan::Word;
 use crate::wire::Name;
@@ -138,8 +142,6 @@ pub(super) fn push_text(word: &Word<'_>, out: &mut Vec<u8>) -> Result<(), Fault>
     Ok(())
 }
 
-const SECONDS_A_DAY: i64 = 86_400;
-
 /// Seconds since 1970 of `YYYYMMDDHHmmSS`, or a plain number of at most ten digits (RFC 4034 §3.2). A date before 1970 or after
 /// 2106 is reduced to 32 bits, because times of signatures are compared as serial numbers (§3.1.5).
 pub(super) fn timestamp(digits: &[u8]) -> Option<u32> {
@@ -153,44 +155,15 @@ pub(super) fn timestamp(digits: &[u8]) -> Option<u32> {
     if digits.len() != 14 {
         return None;
     }
-    let (year, month, day) = (value(0, 4), value(4, 6), value(6, 8));
-    let (hour, minute, second) = (value(8, 10), value(10, 12), value(12, 14));
-    // A day that does not exist in the month converts back to another date.
-    let days = days_from_civil(year, month, day);
-    if civil_from_days(days) != (year, month, day) || hour > 23 || minute > 59 || second > 59 {
-        return None;
-    }
-    Some((days * SECONDS_A_DAY + hour * 3600 + minute * 60 + second) as u32)
+    let part = |at: usize| value(at, at + 2) as i8;
+    let time = DateTime::new(value(0, 4) as i16, part(4), part(6), part(8), part(10), part(12), 0).ok()?;
+    Some(Offset::UTC.to_timestamp(time).ok()?.as_second() as u32)
 }
 
 /// Returns seconds since 1970 as `YYYYMMDDHHmmSS`.
 pub(super) fn timestamp_text(seconds: u32) -> String {
-    let seconds = i64::from(seconds);
-    let (year, month, day) = civil_from_days(seconds / SECONDS_A_DAY);
-    let rest = seconds % SECONDS_A_DAY;
-    format!("{year:04}{month:02}{day:02}{:02}{:02}{:02}", rest / 3600, rest / 60 % 60, rest % 60)
-}
-
-/// Returns the days since 1970-01-01 in the Gregorian calendar, in eras of 400 years that begin in March, so that the leap day
-/// is the last day of a year.
-fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year - era * 400;
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
-}
-
-fn civil_from_days(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days - era * 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month, day_of_year - (153 * shifted_month + 2) / 5 + 1)
+    let time = Timestamp::from_second(seconds.into()).expect("jiff has the years up to 9999");
+    time.strftime("%Y%m%d%H%M%S").to_string()
 }
 
 /// Appends the text of `value`.
