@@ -316,8 +316,7 @@ fn ixfr_has_the_difference() {
     for (serial, expected) in [(2020, 302), (2031, 1), (2032, 1), (2031u32.wrapping_add(1 << 31), 1)] {
         assert_eq!(primary.records(&ixfr("z.test. IXFR", serial)).len(), expected, "{serial}");
     }
-    let counts = primary.transfers.counts();
-    assert_eq!((counts.full, counts.incremental, counts.current), (1, 6, 3));
+    assert_eq!(primary.transfers.counts()[..3], [1, 6, 3]);
 }
 
 /// §2: over UDP, the difference if it fits, otherwise the SOA record; AXFR is refused.
