@@ -60,23 +60,20 @@ impl Difference {
             return None;
         }
         let (mut deleted, mut added) = (BTreeSet::new(), BTreeSet::new());
-        let mut compare = |owner: &Name, old: Option<&Rrset>, new: Option<&Rrset>| {
-            deleted.extend(old.into_iter().flat_map(|rrset| records_of(owner, rrset)));
-            added.extend(new.into_iter().flat_map(|rrset| records_of(owner, rrset)));
+        let mut compare = |owner: &Name, old: &[Rrset], new: &[Rrset]| {
+            deleted.extend(old.iter().flat_map(|rrset| records_of(owner, rrset)));
+            added.extend(new.iter().flat_map(|rrset| records_of(owner, rrset)));
         };
         match swap.changed_owners().filter(|_| !is_signed) {
             Some(changes) => {
                 let owners: BTreeSet<&Name> = changes.iter().map(|change| &change.owner).collect();
-                for owner in owners {
-                    let (old, new) = (before.owner(owner), after.owner(owner));
-                    old.iter().for_each(|rrset| compare(owner, Some(rrset), None));
-                    new.iter().for_each(|rrset| compare(owner, None, Some(rrset)));
-                }
+                owners.into_iter().for_each(|owner| compare(owner, &before.owner(owner), &after.owner(owner)));
             }
             None if before.owner_count().max(after.owner_count()) > COMPARED_OWNERS_MAX => return None,
             None => {
-                for change in diff::rrsets(&before.contents(), &after.contents()) {
-                    compare(&change.owner, change.before.as_ref(), change.after.as_ref());
+                let before = before.contents();
+                for change in diff::owners(&before, &after.contents()) {
+                    compare(&change.owner, before.owner(&change.owner), &change.rrsets);
                 }
             }
         }
