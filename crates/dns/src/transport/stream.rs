@@ -15,7 +15,7 @@
 
 use std::future::{pending, poll_fn};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -27,7 +27,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::admission::Admission;
+use super::admission::{Admission, Permit, Refusal};
 use super::counters::Counters;
 use super::hand_off::{InFlight, LATER_WAIT_MAX, Later, Next, Shared};
 use super::worker::{Answered, StreamWorkerPool};
@@ -144,6 +144,17 @@ impl Service {
             stopping: OnceLock::new(),
             stop: CancellationToken::new(),
         }
+    }
+
+    /// Admits a client, or counts the refusal.
+    pub(super) fn admit(&self, client: IpAddr) -> Option<Permit<'_>> {
+        let refused = match self.admission.admit(client) {
+            Ok(permit) => return Some(permit),
+            Err(Refusal::Total) => &self.counters.refused_total,
+            Err(Refusal::Client) => &self.counters.refused_client,
+        };
+        refused.add_shared(1);
+        None
     }
 
     /// Requests every connection and listener to finish.

@@ -19,9 +19,9 @@ use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_util::sync::CancellationToken;
 
 use super::super::requests::{Answer, Requests};
-use super::super::stream::CloseReason;
+use super::super::stream::{CloseReason, Service};
 use super::super::tls_base::{ALPN_DOQ, TlsBase};
-use super::{Opened, SMALL_OCTETS, framing};
+use super::{SMALL_OCTETS, framing};
 use crate::nameserver::Transport;
 use crate::wire::header::{Header, Opcode};
 
@@ -99,9 +99,9 @@ enum Unanswered {
     Closes(CloseReason),
 }
 
-/// Serves one connection to its end.
-pub(super) async fn serve(opened: Opened) {
-    let Opened { connection, handshaken, service } = opened;
+/// Serves one connection to its end. `handshaken` is cancelled when the handshake is complete: data before that may be a replay
+/// (0-RTT).
+pub(super) async fn serve(connection: Connection, handshaken: CancellationToken, service: Arc<Service>) {
     let requests = Requests::new(service, Transport::Quic);
     let doq = Doq { connection, requests, handshaken, large: Semaphore::new(1) };
     let mut streams = FuturesUnordered::new();
