@@ -12,7 +12,7 @@ use signpost_dns::update::{Job, Right, Updates};
 use signpost_dns::wire::header::Rcode;
 use tokio::sync::mpsc;
 
-use super::{name, request, served};
+use super::{ID, name, request, served, to_octets};
 use crate::conformance::stage::{Stage, lines, well_formed};
 
 const NOW: u64 = 1_800_000_000;
@@ -93,7 +93,7 @@ pub fn sign(message: &[u8], by: &str, now: u64) -> Vec<u8> {
 }
 
 fn message(lines: &str) -> Vec<u8> {
-    request(lines).to_octets().expect("it is short")
+    to_octets(ID, &request(lines)).expect("it is short")
 }
 
 const ADD: &str = "IN _acme-challenge.a.z.test. TXT v";
@@ -104,7 +104,7 @@ fn only_a_key_with_the_right_changes_records() {
     let of_zone = |zone: &str| {
         let mut request = request(ADD);
         request.zone = name(zone);
-        request.to_octets().expect("it is short")
+        to_octets(ID, &request).expect("it is short")
     };
     for (message, expected) in [
         (message(ADD), "REFUSED"),
