@@ -214,7 +214,7 @@ impl Secondary {
         let error = errors.join("; ");
         let mut state = zone.state.lock();
         let State { timers, status, .. } = &mut *state;
-        let served = self.served(zone).and_then(|served| Soa::of(&soa_of(&served)?));
+        let served = self.served(zone).and_then(|served| Soa::of(served.soa()?.rdata.first()?));
         match served.filter(|_| is_current) {
             Some(soa) => {
                 timers.refreshed(soa, Instant::now());
@@ -327,11 +327,6 @@ impl Handler for Secondary {
 
 fn expired(apex: &Name) -> Change {
     Change::whole(Origin::Primary, Arc::new(Zone::unavailable(apex.clone(), Unavailable::Expired)))
-}
-
-fn soa_of(zone: &Zone) -> Option<Box<[u8]>> {
-    let rrset = zone.owner(zone.apex()).into_iter().find(|rrset| rrset.rtype == RecordType::SOA)?;
-    rrset.rdata.into_iter().next()
 }
 
 /// Returns the version after `before` in an answer; `None` if there is no newer one.

@@ -18,7 +18,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::BASE32HEX_NOPAD;
@@ -27,6 +27,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::message::seconds_now;
 use super::{Rule, ZonePattern};
 use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::{Name, RecordType};
@@ -193,8 +194,7 @@ impl Catalog {
         loop {
             match self.zone_above() {
                 None => {
-                    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-                    self.publish(now);
+                    self.publish(seconds_now());
                 }
                 Some(above) => tracing::error!(
                     "catalog {} stays unchanged: it is at or below the served zone {above}; change dns.catalog.name",

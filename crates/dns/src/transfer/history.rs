@@ -12,7 +12,7 @@ use super::Record;
 use super::message::records_of;
 use crate::wire::{Name, NameMap, RecordType};
 use crate::zone::publish::{Step, Swap};
-use crate::zone::{Rrset, Serial, Zone, diff};
+use crate::zone::{Rrset, Serial, diff};
 
 /// The maximum number of differences of a zone. A secondary server that is behind by more gets the whole zone.
 const DIFFERENCES_MAX: usize = 1_000;
@@ -81,7 +81,7 @@ impl Difference {
             let others = these.difference(those).filter(|record| record.rtype != RecordType::SOA);
             others.map(|record| Arc::new(record.clone())).collect()
         };
-        let soa = Arc::new(soa_of(before)?);
+        let soa = Arc::new(records_of(before.apex(), &before.soa()?).next()?);
         Some(Difference { from, to, soa, deleted: but(&deleted, &added), added: but(&added, &deleted) })
     }
 
@@ -108,12 +108,6 @@ impl Difference {
         let (deleted, added) = (with(-1), with(1));
         Some(Arc::new(Difference { from: first.from, to: last.to, soa: Arc::clone(&first.soa), deleted, added }))
     }
-}
-
-/// Returns the SOA record of a zone.
-fn soa_of(zone: &Zone) -> Option<Record> {
-    let rrset = zone.owner(zone.apex()).into_iter().find(|rrset| rrset.rtype == RecordType::SOA)?;
-    records_of(zone.apex(), &rrset).next()
 }
 
 impl History {

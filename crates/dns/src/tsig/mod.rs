@@ -217,6 +217,16 @@ impl Signer {
         Signer::new(key, &[])
     }
 
+    /// Signs a request with the key, if there is one, at the time `now`, in seconds since the epoch. The signer is for its answer.
+    pub fn sign_request(key: Option<&Arc<Key>>, message: &mut Vec<u8>, now: u64) -> Option<Signer> {
+        let mut signer = Signer::of_request(Arc::clone(key?));
+        let length = message.len();
+        message.resize(length + signer.octets(), 0);
+        let signed = signer.sign(message, length, now);
+        debug_assert_eq!(signed, Some(message.len()));
+        Some(signer)
+    }
+
     /// Returns the key.
     pub fn key(&self) -> &Arc<Key> {
         &self.key

@@ -19,7 +19,7 @@ use super::node::Node;
 use super::qname::{NameHash, Qname, wildcard_hash};
 use super::rrset::Rrset;
 use super::serial::Serial;
-use crate::wire::Name;
+use crate::wire::{Name, RecordType};
 
 /// A zone, compiled: made by [`Zone::build`] and [`Zone::with_changes`].
 pub struct Zone {
@@ -251,6 +251,11 @@ impl Zone {
         let qname = Qname::of(owner.as_wire());
         let Some(relative) = self.relative(&qname, 0) else { return Vec::new() };
         self.find(qname.hash(0), relative).map_or_else(Vec::new, |node| self.rrsets_of(node))
+    }
+
+    /// Returns the SOA RRset; `None` for an unavailable zone.
+    pub fn soa(&self) -> Option<Rrset> {
+        Some(self.apex_node()?.get(RecordType::SOA)?.to_rrset(&[], &self.apex))
     }
 
     /// Returns the zone's records, read from the image.
