@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::Write as _;
+use std::str::FromStr;
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -67,11 +68,13 @@ pub(super) fn name(word: &Word<'_>, origin: Option<&Name>) -> Result<Name, Fault
 
 /// Parses `word` as a decimal number up to `max`; `expected` describes its use.
 pub(super) fn number(word: &Word<'_>, max: u64, expected: &str) -> Result<u64, Fault> {
-    let digits = !word.quoted && !word.raw.is_empty() && word.raw.iter().all(u8::is_ascii_digit);
-    let value = digits
-        .then(|| word.raw.iter().try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0'))))
-        .flatten();
-    value.filter(|value| *value <= max).ok_or_else(|| expected_but(word, expected, "number"))
+    digits(word.raw).filter(|value| !word.quoted && *value <= max).ok_or_else(|| expected_but(word, expected, "number"))
+}
+
+/// Reads a decimal number without a sign.
+pub(super) fn digits<T: FromStr>(text: &[u8]) -> Option<T> {
+    let text = std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|octet| octet.is_ascii_digit()))?;
+    text.parse().ok()
 }
 
 /// "expected X, found 'word'".
@@ -144,19 +147,15 @@ pub(super) fn push_text(word: &Word<'_>, out: &mut Vec<u8>) -> Result<(), Fault>
 
 /// Seconds since 1970 of `YYYYMMDDHHmmSS`, or a plain number of at most ten digits (RFC 4034 §3.2). A date before 1970 or after
 /// 2106 is reduced to 32 bits, because times of signatures are compared as serial numbers (§3.1.5).
-pub(super) fn timestamp(digits: &[u8]) -> Option<u32> {
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+pub(super) fn timestamp(text: &[u8]) -> Option<u32> {
+    if text.len() <= 10 {
+        return digits(text);
+    }
+    if text.len() != 14 {
         return None;
     }
-    let value = |from: usize, to: usize| digits[from..to].iter().fold(0i64, |sum, d| sum * 10 + i64::from(d - b'0'));
-    if digits.len() <= 10 {
-        return u32::try_from(value(0, digits.len())).ok();
-    }
-    if digits.len() != 14 {
-        return None;
-    }
-    let part = |at: usize| value(at, at + 2) as i8;
-    let time = DateTime::new(value(0, 4) as i16, part(4), part(6), part(8), part(10), part(12), 0).ok()?;
+    let part = |at: usize| digits(&text[at..at + 2]);
+    let time = DateTime::new(digits(&text[..4])?, part(4)?, part(6)?, part(8)?, part(10)?, part(12)?, 0).ok()?;
     Some(Offset::UTC.to_timestamp(time).ok()?.as_second() as u32)
 }
 
