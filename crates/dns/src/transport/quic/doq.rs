@@ -14,7 +14,7 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use tokio_rustls::rustls::server::{ProducesTickets, ServerSessionMemoryCache};
+use tokio_rustls::rustls::server::ServerSessionMemoryCache;
 use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_util::sync::CancellationToken;
 
@@ -34,27 +34,8 @@ pub(in super::super) fn tls(base: &TlsBase) -> Result<ServerConfig, rustls::Erro
     // RFC 9001 §4.6.1: the only value other than 0 that QUIC allows.
     config.max_early_data_size = u32::MAX;
     // rustls accepts early data only with stored sessions, each of them once. This prevents most replays; tickets cannot.
-    config.ticketer = Arc::new(NoTickets);
     config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
     Ok(config)
-}
-
-#[derive(Debug)]
-struct NoTickets;
-
-impl ProducesTickets for NoTickets {
-    fn enabled(&self) -> bool {
-        false
-    }
-    fn lifetime(&self) -> u32 {
-        0
-    }
-    fn encrypt(&self, _plain: &[u8]) -> Option<Vec<u8>> {
-        None
-    }
-    fn decrypt(&self, _cipher: &[u8]) -> Option<Vec<u8>> {
-        None
-    }
 }
 
 /// Codes with which connections and streams end (RFC 9250 §4.3).
