@@ -18,9 +18,10 @@ use domain::base::rdata::ComposeRecordData;
 use domain::rdata::AllRecordData;
 use signpost_dns::nameserver::hand_off::{Answer, HandOff, HandOffKind, Handler, Progress};
 use signpost_dns::nameserver::{Context, Peer, Settings, Stats, Transport};
-use signpost_dns::transfer::{Rule, Transfers, ZonePattern};
+use signpost_dns::transfer::{Rule, Transfers};
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::builder::OwnerChange;
+use signpost_dns::zone::policy::ZonePattern;
 use signpost_dns::zone::publish::{Change, Origin, Publisher, What, build};
 use signpost_dns::zone::rrset::Rdata;
 use signpost_dns::zone::{Contents, Rrset, Serial, Ttl, Zone, ZoneDb, diff};
@@ -376,7 +377,7 @@ fn rights() {
         keys: Vec::new(),
         tls,
     };
-    let z = || vec![ZonePattern::Name("z.test.".parse().unwrap())];
+    let z = || vec![ZonePattern::Apex("z.test.".parse().unwrap())];
     let signed = Rule { keys: vec!["key.".parse().unwrap()], ..everyone() };
     for (rules, transport, is_permitted) in [
         (vec![], Transport::Tcp, false),

@@ -18,13 +18,13 @@ use tokio_util::sync::CancellationToken;
 
 use schedule::{Schedule, Target};
 
-use crate::transfer::ZonePattern;
 use crate::transfer::message::{random_id, seconds_now};
 use crate::tsig::{Key, Signer};
 use crate::wire::header::{FLAG_AA, Header, Opcode};
 use crate::wire::{Name, NameMap};
-use crate::zone::publish::Step;
 use crate::zone::Rrset;
+use crate::zone::policy::ZonePattern;
+use crate::zone::publish::Step;
 
 pub use schedule::{Failure, Progress, State};
 
@@ -46,12 +46,6 @@ pub struct Secondary {
     pub zones: Vec<ZonePattern>,
     /// The source address of requests; `None`: the system selects it.
     pub source: Option<IpAddr>,
-}
-
-impl Secondary {
-    fn has(&self, apex: &Name) -> bool {
-        self.zones.is_empty() || self.zones.iter().any(|zone| zone.contains(apex))
-    }
 }
 
 /// The sender of notifications.
@@ -91,7 +85,8 @@ impl Notifier {
         let now = Instant::now();
         let mut inner = self.inner.lock();
         for swap in &step.swaps {
-            let mut targets = self.secondaries.iter().enumerate().filter(|(_, one)| one.has(&swap.apex)).peekable();
+            let has_it = |one: &Secondary| ZonePattern::any(&one.zones, &swap.apex);
+            let mut targets = self.secondaries.iter().enumerate().filter(|(_, one)| has_it(one)).peekable();
             if targets.peek().is_none() {
                 continue;
             }

@@ -27,11 +27,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::Rule;
 use super::message::seconds_now;
-use super::{Rule, ZonePattern};
 use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::{Name, RecordType};
 use crate::zone::builder::OwnerChange;
+use crate::zone::policy::ZonePattern;
 use crate::zone::publish::{Change, Origin, Publisher, Step, What, build};
 use crate::zone::rrset::Rdata;
 use crate::zone::{Contents, Rrset, Serial, Ttl, Zone, ZoneDb};
@@ -57,12 +58,6 @@ pub struct Group {
     pub name: String,
     /// The zones; none: all.
     pub zones: Vec<ZonePattern>,
-}
-
-impl Group {
-    fn has(&self, apex: &Name) -> bool {
-        self.zones.is_empty() || self.zones.iter().any(|zone| zone.contains(apex))
-    }
 }
 
 /// The producer of a catalog.
@@ -232,7 +227,7 @@ impl Catalog {
         let owner = self.below(&[&label, &b"\x05zones"[..]].concat());
         let pointer = is_listed.then(|| rrset(RecordType::PTR, apex.as_wire().into()));
         let mut changes = vec![change(owner, pointer)];
-        if let Some(group) = self.groups.iter().find(|group| group.has(apex)) {
+        if let Some(group) = self.groups.iter().find(|group| ZonePattern::any(&group.zones, apex)) {
             let owner = self.below(&[b"\x05group", &label[..], b"\x05zones"].concat());
             let text = [&[group.name.len() as u8], group.name.as_bytes()].concat();
             changes.push(change(owner, is_listed.then(|| rrset(RecordType::TXT, text.into()))));

@@ -32,6 +32,7 @@ use crate::nameserver::{Peer, Transport};
 use crate::tsig::Key;
 use crate::wire::header::Rcode;
 use crate::wire::{Class, Name, RecordType};
+use crate::zone::policy::ZonePattern;
 use crate::zone::publish::Step;
 use crate::zone::rrset::{Rdata, Ttl};
 use crate::zone::{Serial, Zone};
@@ -58,29 +59,10 @@ pub struct Rule {
     pub tls: bool,
 }
 
-/// Some zones.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ZonePattern {
-    /// The zone with this name.
-    Name(Name),
-    /// The zones below this name.
-    Below(Name),
-}
-
-impl ZonePattern {
-    /// Returns whether a zone is one of them.
-    pub fn contains(&self, apex: &Name) -> bool {
-        match self {
-            ZonePattern::Name(name) => name == apex,
-            ZonePattern::Below(name) => apex.is_below(name),
-        }
-    }
-}
-
 impl Rule {
     /// Returns whether the rule is about a zone.
     pub fn is_about(&self, apex: &Name) -> bool {
-        self.zones.is_empty() || self.zones.iter().any(|zone| zone.contains(apex))
+        ZonePattern::any(&self.zones, apex)
     }
 
     fn permits(&self, apex: &Name, peer: &Peer, key: Option<&Arc<Key>>) -> bool {
