@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// Counts connections, in total and by client.
 pub(super) struct Admission {
@@ -41,7 +41,7 @@ impl Admission {
     /// Admits a connection from `address`, or returns the reason for its rejection.
     pub(super) fn admit(&self, address: IpAddr) -> Result<Permit<'_>, Refusal> {
         let client = client(address);
-        let mut clients = self.lock();
+        let mut clients = self.clients.lock();
         if self.total.load(Ordering::Relaxed) >= self.total_max {
             return Err(Refusal::Total);
         }
@@ -59,16 +59,11 @@ impl Admission {
     pub(super) fn is_crowded(&self) -> bool {
         self.total.load(Ordering::Relaxed) * 4 > self.total_max * 3
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        // Nothing between two changes can panic.
-        self.clients.lock()
-    }
 }
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        let mut clients = self.admission.lock();
+        let mut clients = self.admission.clients.lock();
         self.admission.total.fetch_sub(1, Ordering::Relaxed);
         if let Some(count) = clients.get_mut(&self.client) {
             *count -= 1;
@@ -108,6 +103,6 @@ mod tests {
         let fifth = admit("192.0.2.1").unwrap();
         drop((fourth, fifth, _second, _third));
         assert_eq!(admission.total.load(Ordering::Relaxed), 0);
-        assert!(admission.lock().is_empty());
+        assert!(admission.clients.lock().is_empty());
     }
 }

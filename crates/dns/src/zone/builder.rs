@@ -147,7 +147,7 @@ impl Nodes {
     pub(super) fn push(&mut self, node: Vec<u8>) {
         let view = Node::at(&node);
         self.owner_count += usize::from(!view.is_empty_non_terminal());
-        self.labels_max = self.labels_max.max(labels_in(view.relative()));
+        self.labels_max = self.labels_max.max(labels_of(view.relative()).count());
         self.octets.push(node);
     }
 }
@@ -377,7 +377,8 @@ impl Edit<'_> {
             owner_count += usize::from(change.node.as_deref().map(Node::at).is_some_and(is_owner));
             owner_count -= usize::from(zone.find(change.hash, &change.relative).is_some_and(is_owner));
         }
-        let labels = changes.iter().map(|change| labels_in(&change.relative)).max().unwrap_or(0) + zone.apex_labels();
+        let labels =
+            changes.iter().map(|change| labels_of(&change.relative).count()).max().unwrap_or(0) + zone.apex_labels();
         let apex_change = changes.iter().position(|change| change.relative.is_empty());
         let apex_node = match apex_change.map(|at| changes.swap_remove(at)) {
             Some(change) => change.node.expect("the apex is never removed"),
@@ -423,8 +424,4 @@ fn check_rdata(owner: &Name, rrsets: &[Rrset]) -> Result<(), BuildError> {
 fn ancestor(name: &Name, skipped: usize) -> Name {
     let octets: usize = name.labels().take(skipped).map(|label| label.len() + 1).sum();
     Name::from_wire(&name.as_wire()[octets..]).expect("a suffix of a name is a name")
-}
-
-fn labels_in(relative: &[u8]) -> usize {
-    labels_of(relative).count()
 }

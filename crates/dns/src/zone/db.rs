@@ -317,16 +317,11 @@ fn bucket_index(hash: NameHash, buckets: usize) -> usize {
 impl ZoneDb {
     /// Returns an empty map that is not ready, without numbers for zones.
     pub fn new() -> Self {
-        Self::with_numbers(0)
+        Self::with_policies(0, Policies::default())
     }
 
-    /// Creates an empty map with counter slots for the first `most` zones, by which their queries can be counted. Publish a zone
-    /// in at most one map.
-    pub fn with_numbers(most: usize) -> Self {
-        Self::with_policies(most, Policies::default())
-    }
-
-    /// Creates the same map for zones with policies.
+    /// Creates an empty map with counter slots for `most` zones, by which their queries can be counted: those that the policies
+    /// select, and the first others. Publish a zone in at most one map.
     pub fn with_policies(most: usize, policies: Policies) -> Self {
         let empty = Arc::new(Part::empty());
         let empty = Arc::new(Row(std::array::from_fn(|_| Arc::clone(&empty))));
@@ -360,7 +355,7 @@ impl ZoneDb {
         // Stable, so that two changes of one apex keep their order.
         steps.sort_by_key(|step| part_index(step.hash));
 
-        let mut publisher = self.lock();
+        let mut publisher = self.publisher.lock();
         publisher.numbers.assign(steps.iter().filter_map(|step| step.zone.as_deref()));
         let mut next = Snapshot::clone(&self.current.load());
         for steps in steps.chunk_by(|a, b| part_index(a.hash) == part_index(b.hash)) {
@@ -424,12 +419,12 @@ impl ZoneDb {
 
     /// Returns the maximum number of zones with counter slots.
     pub fn numbers_max(&self) -> usize {
-        self.lock().numbers.most()
+        self.publisher.lock().numbers.most()
     }
 
     /// Returns the apexes of zones that have or had numbers, by number.
     pub fn numbered(&self) -> Vec<Name> {
-        self.lock().numbers.apexes().to_vec()
+        self.publisher.lock().numbers.apexes().to_vec()
     }
 
     /// Lets the zones answer; a name outside all of them gets REFUSED.
@@ -438,7 +433,7 @@ impl ZoneDb {
     }
 
     fn become_ready(&self, readiness: Readiness) {
-        let publisher = self.lock();
+        let publisher = self.publisher.lock();
         let current = self.current.load();
         if current.readiness < readiness {
             let next = Snapshot { readiness, ..Snapshot::clone(&current) };
@@ -455,7 +450,7 @@ impl ZoneDb {
     /// Frees versions that no reader uses; returns the number of those still in use. Every publish also does this; call it
     /// periodically, so that the last replaced version does not stay during a quiet hour.
     pub fn reclaim(&self) -> usize {
-        let mut publisher = self.lock();
+        let mut publisher = self.publisher.lock();
         let unused = publisher.take_unused();
         let held = publisher.retired.len();
         drop(publisher);
@@ -469,11 +464,6 @@ impl ZoneDb {
         // Freeing a large zone takes milliseconds, and needs no lock.
         drop(publisher);
         drop(unused);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Publisher> {
-        // A panic leaves no partial change: readers see only the swap at the end.
-        self.publisher.lock()
     }
 }
 

@@ -240,7 +240,7 @@ impl Denial {
     }
 }
 
-fn has(rrsets: &[Rrset], rtype: RecordType) -> bool {
+pub(super) fn has(rrsets: &[Rrset], rtype: RecordType) -> bool {
     rrsets.iter().any(|rrset| rrset.rtype == rtype)
 }
 

@@ -250,7 +250,7 @@ impl Zone {
     pub fn owner(&self, owner: &Name) -> Vec<Rrset> {
         let qname = Qname::of(owner.as_wire());
         let Some(relative) = self.relative(&qname, 0) else { return Vec::new() };
-        self.find(qname.hash(0), relative).map_or_else(Vec::new, |node| self.rrsets_of(node))
+        self.find(qname.hash(0), relative).map_or_else(Vec::new, |node| node.to_rrsets(&self.apex))
     }
 
     /// Returns the SOA RRset; `None` for an unavailable zone.
@@ -263,7 +263,7 @@ impl Zone {
         let mut contents = Contents::new(self.apex.clone());
         for node in self.nodes().filter(|node| !node.is_empty_non_terminal()) {
             let owner = self.name_of(node);
-            for rrset in self.rrsets_of(node) {
+            for rrset in node.to_rrsets(&self.apex) {
                 contents.set(owner.clone(), rrset).expect("owners and types of a zone were checked when it was built");
             }
             for records in node.rrsets() {
@@ -276,7 +276,7 @@ impl Zone {
         }
         for (_, node) in self.denial.iter().flat_map(|denial| denial.hashed_nodes_after(None)) {
             let owner = self.name_of(node);
-            for Rrset { rtype, ttl, rdata } in self.rrsets_of(node) {
+            for Rrset { rtype, ttl, rdata } in node.to_rrsets(&self.apex) {
                 for rdata in rdata {
                     // Not set, because signatures over other records may be present.
                     contents.add(owner.clone(), rtype, ttl, rdata).expect("hashed owners are in the zone");
@@ -328,10 +328,6 @@ impl Zone {
     fn name_of(&self, node: Node<'_>) -> Name {
         let wire = [node.relative_as_written(), self.apex.as_wire()].concat();
         Name::from_wire(&wire).expect("a node's name was a name when it was compiled")
-    }
-
-    fn rrsets_of(&self, node: Node<'_>) -> Vec<Rrset> {
-        node.to_rrsets(&self.apex)
     }
 }
 
