@@ -65,5 +65,5 @@ fn zone() -> Zone {
         let owner = Name::parse(owner.as_bytes(), &apex).expect("a name");
         contents.add(owner, rtype, Ttl::MAX, rdata.into()).expect("in the zone");
     }
-    Zone::build(&contents).expect("a zone")
+    Zone::build(contents).expect("a zone")
 }

@@ -67,7 +67,7 @@ fn zone(apex: &str, fill: impl FnOnce(&mut Contents)) -> Zone {
     add(RecordType::NS, name("ns1.v3.example.").as_wire());
     add(RecordType::NS, name("ns2.v3.example.").as_wire());
     fill(&mut contents);
-    Zone::build(&contents).expect("a zone")
+    Zone::build(contents).expect("a zone")
 }
 
 fn platform(zones: u32) -> ZoneDb {

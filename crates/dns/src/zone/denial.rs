@@ -458,7 +458,7 @@ mod tests {
             for (owner, rrsets) in owners.chain([(apex.clone(), at_apex(1))]) {
                 rrsets.into_iter().for_each(|rrset| contents.set(owner.clone(), rrset).expect("is in the zone"));
             }
-            let before = Zone::build(&contents).expect("has a SOA");
+            let before = Zone::build(contents).expect("has a SOA");
             let change = |owner, rrsets| OwnerChange { owner, rrsets, weights: vec![] };
             let unlinked = before.with_changes(&[change(owner(500), vec![])]).expect("has a SOA");
             let renewed = unlinked.with_changes(&[change(apex.clone(), at_apex(2))]).expect("has a SOA");

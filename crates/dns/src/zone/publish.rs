@@ -159,7 +159,7 @@ struct Origins {
 
 /// Compiles the contents of a whole zone, for [`What::Whole`]. Many zones can be compiled in parallel before one step.
 pub fn build(contents: Contents) -> Result<Arc<Zone>, BuildError> {
-    Zone::build_consuming(contents).map(Arc::new)
+    Zone::build(contents).map(Arc::new)
 }
 
 impl Change {

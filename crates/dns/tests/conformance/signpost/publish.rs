@@ -108,7 +108,7 @@ fn changes_by_owner() {
 #[test]
 fn zones_without_soa() {
     for text in ["@ NS ns", "a A 192.0.2.1", "@ SOA ns admin\n @ SOA ns2 admin", r"@ SOA \# 3 000000", ""] {
-        let error = Zone::build(&contents("z.test.", text)).err().map(|error| error.to_string());
+        let error = Zone::build(contents("z.test.", text)).err().map(|error| error.to_string());
         assert_eq!(
             error.as_deref(),
             Some("z.test.: the apex must have exactly one SOA record, with two names and five numbers"),
