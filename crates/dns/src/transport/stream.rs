@@ -100,7 +100,7 @@ pub(super) struct Service {
     pub(super) stream_workers: Arc<StreamWorkerPool>,
     pub(super) counters: Counters,
     pub(super) limits: Limits,
-    pub(super) admission: Admission,
+    pub(super) admission: Arc<Admission>,
     /// Numbers the connections, to spread them over the workers.
     pub(super) connections: AtomicUsize,
     /// The time of the stop request; set before the token is cancelled. A busy connection sees it without taking the token's
@@ -134,7 +134,7 @@ pub(super) enum CloseReason {
 
 impl Service {
     pub(super) fn new(stream_workers: Arc<StreamWorkerPool>, limits: Limits) -> Self {
-        let admission = Admission::new(limits.connections_max, limits.connections_per_client_max);
+        let admission = Arc::new(Admission::new(limits.connections_max, limits.connections_per_client_max));
         Service {
             stream_workers,
             counters: Counters::default(),
@@ -147,7 +147,7 @@ impl Service {
     }
 
     /// Admits a client, or counts the refusal.
-    pub(super) fn admit(&self, client: IpAddr) -> Option<Permit<'_>> {
+    pub(super) fn admit(&self, client: IpAddr) -> Option<Permit> {
         let refused = match self.admission.admit(client) {
             Ok(permit) => return Some(permit),
             Err(Refusal::Total) => &self.counters.refused_total,

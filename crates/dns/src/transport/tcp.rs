@@ -108,7 +108,7 @@ pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, service: Arc<Serv
 }
 
 /// Returns the permit of a connection, if there is room for it.
-pub(super) fn admit<'s>(stream: &TcpStream, peer: SocketAddr, service: &'s Service) -> Option<Permit<'s>> {
+pub(super) fn admit(stream: &TcpStream, peer: SocketAddr, service: &Service) -> Option<Permit> {
     let permit = service.admit(peer.ip())?;
     service.counters.connections.add_shared(1);
     // Answers are complete writes, so no delay is necessary. After the write timeout, the kernel also discards data that a client
