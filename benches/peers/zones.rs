@@ -137,5 +137,5 @@ pub fn compile(zone: usize, serial: u32) -> Zone {
             add(&wildcard, 28, &address);
         }
     }
-    Zone::build(&contents).expect("a whole zone")
+    Zone::build(contents).expect("a whole zone")
 }

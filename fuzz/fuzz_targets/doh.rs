@@ -50,7 +50,7 @@ fn request(octets: &[u8]) {
                 }
             }
         }
-        Err(refusal) => assert!(refusal.status().is_client_error()),
+        Err(status) => assert!(status.is_client_error()),
     }
 }
 

@@ -110,7 +110,7 @@ fn far() -> Zone {
         add(&owner, RecordType::NSEC3, &[&[1, 0, 0, 0, 0, 20][..], &[next; 20], &[0, 1, 0x40]].concat());
         add(&owner, RecordType::RRSIG, &signature(RecordType::NSEC3, hash));
     }
-    Zone::build(&contents).expect("a zone")
+    Zone::build(contents).expect("a zone")
 }
 
 /// Returns a zone whose answers have room in 512 octets only with their names as short as they go, if at all: a referral, a
@@ -137,7 +137,7 @@ fn tight() -> Zone {
     add(&format!("6.{long}"), RecordType::CNAME, &name("x.d"));
     add("d", RecordType::DNAME, &name(&long));
     add(&format!("x.{long}"), RecordType::MX, &[&[0, 1][..], &name(&format!("y.x.{long}"))].concat());
-    Zone::build(&contents).expect("a zone")
+    Zone::build(contents).expect("a zone")
 }
 
 /// Zones in which every kind of answer can be met.
@@ -150,7 +150,7 @@ fn snapshot() -> std::sync::Arc<Snapshot> {
             let owner = Name::parse(owner.as_bytes(), &apex).expect("a name");
             contents.add(owner, *rtype, Ttl::MAX, (*rdata).into()).expect("in the zone");
         }
-        Zone::build(&contents).expect("a zone")
+        Zone::build(contents).expect("a zone")
     };
     let db = ZoneDb::new();
     db.publish(zone(

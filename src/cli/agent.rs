@@ -146,7 +146,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
             https: vec![https],
             public_https_port: instance.https_port,
             upstream_authorities: args.upstream_ca,
-            trusted_proxies: args.trusted_proxies.iter().map(network).collect(),
+            trusted_proxies: args.trusted_proxies.iter().map(|prefix| prefix.0).collect(),
             client_connections_max: args.client_connections,
             ..render::Settings::default()
         },
@@ -183,15 +183,8 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 fn refused(text: &str) -> Result<Networks, String> {
     match text {
         "default" => Ok(resolve::networks()),
-        text => text
-            .parse()
-            .map(|prefix| vec![network(&prefix)])
-            .map_err(|error: <Prefix as std::str::FromStr>::Err| error.to_string()),
+        text => text.parse().map(|prefix: Prefix| vec![prefix.0]).map_err(|error| error.to_string()),
     }
-}
-
-fn network(prefix: &Prefix) -> IpNet {
-    IpNet::new(prefix.address(), prefix.length()).expect("a prefix has a length of its family")
 }
 
 /// Returns the address from which this machine sends to others. Nothing is sent.
@@ -237,7 +230,7 @@ mod tests {
             let args = AgentArgs::from_arg_matches(&matches).expect("these are its arguments");
             let servers = [args.client_connections, args.route_servers, args.namespace_servers, args.router_servers];
             assert_eq!(servers, [7, 8, 9, 10]);
-            let proxies: Vec<IpNet> = args.trusted_proxies.iter().map(network).collect();
+            let proxies: Vec<IpNet> = args.trusted_proxies.iter().map(|prefix| prefix.0).collect();
             assert_eq!(proxies.iter().map(IpNet::to_string).collect::<Vec<_>>(), ["192.0.2.0/24", "2001:db8::1/128"]);
             assert_eq!(args.refused_endpoint_networks.concat().len(), resolve::networks().len() + 1);
             let endpoints = args.refused_endpoints.iter();

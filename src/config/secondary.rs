@@ -11,10 +11,11 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::pairs::Pairs;
 use super::value::server_address;
 use signpost_dns::nameserver::prefix::Prefix;
+use signpost_dns::transfer::Rule;
 use signpost_dns::transfer::catalog::{CATALOG_OCTETS_MAX, Group};
-use signpost_dns::transfer::{Rule, ZonePattern};
 use signpost_dns::update::Right;
 use signpost_dns::wire::Name;
+use signpost_dns::zone::policy::ZonePattern;
 use signpost_types::names::is_host_label;
 
 /// An example of each, for error messages.
@@ -80,7 +81,7 @@ pub(super) fn transfer(text: &str) -> Result<Rule, String> {
                 .to_owned(),
         );
     }
-    Ok(Rule { zones: pairs.all("zone", zone)?, networks, keys, tls })
+    Ok(Rule { zones: pairs.all("zone", ZonePattern::from_str)?, networks, keys, tls })
 }
 
 /// Reads a secondary server.
@@ -93,7 +94,7 @@ pub(super) fn secondary(text: &str) -> Result<Secondary, String> {
     if source.is_some_and(|source| source.is_ipv4() != address.is_ipv4()) {
         return Err("source and address must be of the same family".to_owned());
     }
-    let zones = pairs.all("zone", zone)?;
+    let zones = pairs.all("zone", ZonePattern::from_str)?;
     let verify = pairs.all("verify", bool::from_str)?.pop().unwrap_or(false);
     if verify && !zones.is_empty() {
         return Err("verify needs a server of all zones: remove zone, or verify".to_owned());
@@ -120,7 +121,7 @@ pub(super) fn group(text: &str) -> Result<Group, String> {
     if name.len() > GROUP_OCTETS_MAX {
         return Err(format!("name must have at most {GROUP_OCTETS_MAX} octets"));
     }
-    Ok(Group { name: name.to_owned(), zones: pairs.all("zone", zone)? })
+    Ok(Group { name: name.to_owned(), zones: pairs.all("zone", ZonePattern::from_str)? })
 }
 
 /// Reads a primary server.
@@ -161,13 +162,6 @@ fn name(text: &str) -> Result<Name, String> {
     Name::parse(text.as_bytes(), &Name::root()).map_err(|error| error.to_string())
 }
 
-fn zone(text: &str) -> Result<ZonePattern, String> {
-    match text.strip_prefix("*.") {
-        Some(below) => name(below).map(ZonePattern::Below),
-        None => name(text).map(ZonePattern::Name),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,7 +172,7 @@ mod tests {
         let rule =
             transfer("zone=a.example,zone=*.b.example,network=192.0.2.0/24,network=::/0,key=k.example,transport=tls");
         let expected = Rule {
-            zones: vec![ZonePattern::Name(name("a.example.")), ZonePattern::Below(name("b.example."))],
+            zones: vec![ZonePattern::Apex(name("a.example.")), ZonePattern::Below(name("b.example."))],
             networks: vec!["192.0.2.0/24".parse().expect("a prefix"), "::/0".parse().expect("a prefix")],
             keys: vec![name("k.example.")],
             tls: true,

@@ -15,7 +15,7 @@ use signpost_control::scheduler::webhook;
 use signpost_control::sources::Mode;
 use signpost_dns::nameserver::prefix::Prefix;
 use signpost_dns::zone::policy::{Counters, ZonePattern, ZonePolicy};
-use signpost_runtime::trust::{self, UrlError};
+use signpost_runtime::trust;
 use signpost_types::names;
 
 /// A role of a process.
@@ -106,7 +106,7 @@ pub enum Engine {
 pub(super) const ENGINES: [(&str, Engine); 2] = [("file", Engine::File), ("etcd", Engine::Etcd)];
 
 /// Reads the URL of a member of etcd.
-pub(super) fn etcd_url(text: &str) -> Result<String, UrlError> {
+pub(super) fn etcd_url(text: &str) -> Result<String, &'static str> {
     trust::url(text.trim_end_matches('/'))
 }
 
@@ -298,7 +298,7 @@ pub(super) fn resolver(text: &str) -> Result<Resolver, String> {
 
 /// Reads the URL of an ACME directory, which RFC 8555 §6.1 requires to be `https`.
 pub(super) fn acme_directory(text: &str) -> Result<String, String> {
-    let url = trust::url(text).map_err(|error| error.to_string())?;
+    let url = trust::url(text)?;
     match url.starts_with("https:") {
         true => Ok(url),
         false => Err("must be https".to_owned()),
@@ -317,11 +317,11 @@ pub(super) fn mail_address(text: &str) -> Result<String, &'static str> {
 
 /// Reads the URL of an API server.
 pub(super) fn api_server(text: &str) -> Result<Uri, String> {
-    let url = trust::url(text).map_err(|error| error.to_string())?;
+    let url = trust::url(text)?;
     if trust::is_readable_on_its_way(&url) {
         return Err("must be https, or http at a loopback address: plain http exposes the credentials".to_owned());
     }
-    url.parse().map_err(|_| UrlError::NotHttp.to_string())
+    Ok(url.parse().expect("it is a URL"))
 }
 
 /// Returns the namespace and the name of a Secret.

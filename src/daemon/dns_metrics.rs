@@ -83,24 +83,12 @@ impl DnsMetrics {
 }
 
 fn transfers(page: &mut Page<'_>, transfers: &Transfers) -> fmt::Result {
-    let transfer::Counts { full, incremental, current, refused, failed } = transfers.counts();
-    let kinds =
-        [("full", full), ("incremental", incremental), ("current", current), ("refused", refused), ("failed", failed)];
+    let kinds = transfer::KINDS.into_iter().zip(transfers.counts());
     page.counts("dns_transfers", "Answers to requests for zone transfers, by kind", "kind", kinds)
 }
 
 fn updates(page: &mut Page<'_>, updates: &Updates) -> fmt::Result {
-    let update::Counts { applied, repeated, refused, not_authoritative, malformed, prerequisite, failed } =
-        updates.counts();
-    let results = [
-        ("applied", applied),
-        ("repeated", repeated),
-        ("refused", refused),
-        ("not_authoritative", not_authoritative),
-        ("malformed", malformed),
-        ("prerequisite", prerequisite),
-        ("failed", failed),
-    ];
+    let results = update::RESULTS.into_iter().zip(updates.counts());
     page.counts("dns_updates", "Requests to change challenges (UPDATE), by result", "result", results)
 }
 

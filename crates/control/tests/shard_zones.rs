@@ -34,7 +34,7 @@ fn platform(spec: Value) -> Stage {
 }
 
 fn stage(compiled: &Compiled) -> Stage {
-    Stage::new(compiled.zones.iter().map(|zone| Zone::build(&zone.contents).expect("a zone")))
+    Stage::new(compiled.zones.iter().map(|zone| Zone::build(zone.contents.clone()).expect("a zone")))
 }
 
 /// Returns the settings of a platform with these further name servers.

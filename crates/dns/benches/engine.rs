@@ -21,6 +21,7 @@ use signpost_dns::nameserver::{
 };
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::db::ZoneDb;
+use signpost_dns::zone::policy::Policies;
 use signpost_dns::zone::{Contents, Ttl, Zone};
 
 const QUERIES: usize = 1 << 16;
@@ -66,11 +67,11 @@ fn zone(apex: &str, fill: impl FnOnce(&mut Contents)) -> Zone {
     add(RecordType::NS, name("ns1.v3.example.").as_wire());
     add(RecordType::NS, name("ns2.v3.example.").as_wire());
     fill(&mut contents);
-    Zone::build(&contents).expect("a zone")
+    Zone::build(contents).expect("a zone")
 }
 
 fn platform(zones: u32) -> ZoneDb {
-    let db = ZoneDb::with_numbers(COUNTED_ZONES);
+    let db = ZoneDb::with_policies(COUNTED_ZONES, Policies::default());
     let parent = zone(PARENT, |contents| {
         let mut add = |owner: &str, rtype, rdata: &[u8]| {
             contents.add(name(owner), rtype, ttl(), rdata.into()).expect("in the zone");

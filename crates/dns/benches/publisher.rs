@@ -34,7 +34,7 @@ fn publisher(criterion: &mut Criterion) {
         turn = turn.wrapping_add(1);
         let contents = shard_contents(turn.wrapping_mul(7919) % ZONES, turn);
         let start = Instant::now();
-        db.publish(Zone::build(&contents).expect("a zone"));
+        db.publish(Zone::build(contents).expect("a zone"));
         let took = start.elapsed();
         black_box(reader.snapshot().zone_count());
         took
@@ -48,9 +48,8 @@ fn publisher(criterion: &mut Criterion) {
         let db = ZoneDb::new();
         let contents = aliases(is_signed);
         let start = Instant::now();
-        let zone = Zone::build(&contents).expect("a zone");
+        let zone = Zone::build(contents).expect("a zone");
         println!("{what}: compiled in {:?}, {} octets per name", start.elapsed(), zone.octets() / NAMES as usize);
-        drop(contents);
         db.publish(zone);
         let mut reader = db.reader();
         let mut turn = 0u32;
@@ -158,7 +157,7 @@ fn shard_contents(index: u32, serial: u32) -> Contents {
 }
 
 fn shard(index: u32, serial: u32) -> Zone {
-    Zone::build(&shard_contents(index, serial)).expect("a zone")
+    Zone::build(shard_contents(index, serial)).expect("a zone")
 }
 
 criterion_group!(benches, publisher);

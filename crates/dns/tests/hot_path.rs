@@ -99,7 +99,7 @@ fn stage() -> Stage {
     let mut weighted = contents("w.test.", "@ SOA ns.elsewhere. admin\n* A 192.0.2.1\n* A 192.0.2.2\n");
     let wildcard = "*.w.test.".parse().expect("a name");
     weighted.set_weights(&wildcard, RecordType::A, vec![1, 3]).expect("two weights");
-    let weighted = Zone::build(&weighted).expect("a zone");
+    let weighted = Zone::build(weighted).expect("a zone");
     let mut stage = Stage::new([zone("z.test.", &plain), zone("x.test.", signed), zone("y.test.", &chain), weighted]);
     stage.settings.nsid = Some((*b"ns1").into());
     stage.settings.version = Some("signpost".into());

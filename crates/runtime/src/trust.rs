@@ -9,7 +9,7 @@
 //! is listed itself, octet by octet, is therefore accepted for its own names and its own validity.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use rustls_platform_verifier::Verifier;
@@ -25,24 +25,14 @@ use tokio_rustls::rustls::{CertificateError, DigitallySignedStruct, SignatureSch
 
 use crate::causes::chain;
 
-/// A text contains no certificates to trust, or an invalid one.
+/// A text or a file contains no certificates to trust, or an invalid one.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct PemError(String);
-
-/// A file of certificates to trust is invalid.
-#[derive(Debug, thiserror::Error)]
-#[error("{}: {reason}", path.display())]
-pub struct AuthoritiesError {
-    /// The file.
-    pub path: PathBuf,
-    /// The problem.
-    pub reason: String,
-}
+pub struct TrustError(String);
 
 /// Returns an HTTP client that goes where it is sent and nowhere else: no redirects, no proxies of the environment. Over TLS it
 /// trusts the certificates of the file `authorities` and no others, or the system's if that is not given.
-pub fn client(authorities: Option<&Path>) -> Result<reqwest::ClientBuilder, AuthoritiesError> {
+pub fn client(authorities: Option<&Path>) -> Result<reqwest::ClientBuilder, TrustError> {
     Ok(direct(authorities.map_or_else(|| Ok(of_system()), only_file)?))
 }
 
@@ -50,8 +40,8 @@ pub fn client(authorities: Option<&Path>) -> Result<reqwest::ClientBuilder, Auth
 ///
 /// # Errors
 ///
-/// [`PemError`] if the text contains no certificate, or an invalid one.
-pub fn client_of_pem(authorities: Option<&str>) -> Result<reqwest::ClientBuilder, PemError> {
+/// [`TrustError`] if the text contains no certificate, or an invalid one.
+pub fn client_of_pem(authorities: Option<&str>) -> Result<reqwest::ClientBuilder, TrustError> {
     Ok(direct(authorities.map_or_else(|| Ok(of_system()), |pem| only(pem.as_bytes()))?))
 }
 
@@ -91,11 +81,11 @@ pub async fn exchange(
 ///
 /// # Errors
 ///
-/// [`AuthoritiesError`] if the file cannot be read, or has no certificate or an invalid one.
-pub fn only_file(path: &Path) -> Result<rustls::ClientConfig, AuthoritiesError> {
-    let pem = std::fs::read(path).map_err(|error| error.to_string());
-    let trusted = pem.and_then(|pem| only(&pem).map_err(|error| error.to_string()));
-    trusted.map_err(|reason| AuthoritiesError { path: path.to_owned(), reason })
+/// [`TrustError`] if the file cannot be read, or has no certificate or an invalid one.
+pub fn only_file(path: &Path) -> Result<rustls::ClientConfig, TrustError> {
+    let fault = |reason: &dyn std::error::Error| TrustError(format!("{}: {reason}", path.display()));
+    let pem = std::fs::read(path).map_err(|error| fault(&error))?;
+    only(&pem).map_err(|error| fault(&error))
 }
 
 /// Returns the settings of a TLS client that trusts the system's certificate authorities, which nothing looks for yet.
@@ -106,10 +96,10 @@ pub fn of_system() -> rustls::ClientConfig {
 
 /// Returns the settings of a TLS client that trusts only the certificates in this PEM text. The error describes the problem of
 /// the text, with the number of the certificate if there are several; a text without a certificate is an error.
-pub fn only(pem: &[u8]) -> Result<rustls::ClientConfig, PemError> {
+pub fn only(pem: &[u8]) -> Result<rustls::ClientConfig, TrustError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let peer_verifier = PeerVerifier::of_listed(pem, provider).map_err(PemError)?;
-    peer_verifier.client_config().map_err(|error| PemError(error.to_string()))
+    let peer_verifier = PeerVerifier::of_listed(pem, provider).map_err(TrustError)?;
+    peer_verifier.client_config().map_err(|error| TrustError(error.to_string()))
 }
 
 /// Returns whether a certificate is rejected only because it is marked as an authority's and was shown by a server.
@@ -230,30 +220,20 @@ impl ServerCertVerifier for PeerVerifier {
     }
 }
 
-/// The error of a text that is not a URL for requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum UrlError {
-    /// Settings and logs show URLs, so they must not contain credentials.
-    #[error("must be a URL without a user and password")]
-    Credentials,
-    /// The scheme or the host is missing or invalid.
-    #[error("must be an https or http URL, such as https://host.example/path")]
-    NotHttp,
-}
-
 /// Checks a URL that requests are sent to.
 ///
 /// # Errors
 ///
 /// The reason why requests cannot be sent to it.
-pub fn url(text: &str) -> Result<String, UrlError> {
+pub fn url(text: &str) -> Result<String, &'static str> {
     let parsed: Option<http::Uri> = text.parse().ok();
     let host =
         parsed.as_ref().filter(|url| matches!(url.scheme_str(), Some("http" | "https"))).and_then(http::Uri::host);
     match host {
         Some(host) if !host.is_empty() && !text.contains('@') => Ok(text.to_owned()),
-        Some(_) => Err(UrlError::Credentials),
-        None => Err(UrlError::NotHttp),
+        // Settings and logs show URLs, so they must not contain credentials.
+        Some(_) => Err("must be a URL without a user and password"),
+        None => Err("must be an https or http URL, such as https://host.example/path"),
     }
 }
 

@@ -165,7 +165,7 @@ fn step(zones: &Zones, name: &Name, rtype: RecordType) -> Step {
         serial: apex::serial_of(contents),
         served_serial: None,
     });
-    let zone = match Zone::build(contents) {
+    let zone = match Zone::build(contents.clone()) {
         Ok(zone) => zone,
         Err(error) => {
             step.from.push(format!("the zone cannot be served: {error}"));

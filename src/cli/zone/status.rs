@@ -22,6 +22,7 @@ use crate::config::value::server_address;
 use signpost_control::dns_client;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
+use signpost_dns::zone::policy::ZonePattern;
 
 /// The maximum number of queries in flight.
 const ASKED_AT_A_TIME: usize = 32;
@@ -165,9 +166,7 @@ async fn ask(
 ) -> Vec<Row> {
     let wanted = |apex: &Name| apexes.is_empty() || apexes.iter().any(|wanted| **wanted == *apex);
     let asked: Vec<_> = zones.zones.iter().filter(|zone| wanted(zone.contents.apex())).collect();
-    let has = |secondary: &Secondary, apex: &Name| {
-        secondary.zones.is_empty() || secondary.zones.iter().any(|zone| zone.contains(apex))
-    };
+    let has = |secondary: &Secondary, apex: &Name| ZonePattern::any(&secondary.zones, apex);
     let notified: HashMap<(&str, &str), &Notified> = report
         .servers
         .iter()

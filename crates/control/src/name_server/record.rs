@@ -422,7 +422,7 @@ pub(super) mod tests {
         let mut contents = Contents::new(name("Shard1.v3.example."));
         let ttl = Ttl::new(30).expect("small");
         contents.add(name("shard1.v3.example."), RecordType::SOA, ttl, soa).expect("in the zone");
-        let image = Zone::build(&contents).expect("it has a SOA");
+        let image = Zone::build(contents.clone()).expect("it has a SOA");
         let (key, value) = zone(&name("Shard1.v3.example."), Some(&published), Some(&image));
         let loaded = load(live(&[(key, value.expect("it is put"))])).expect("it was written here");
         assert_eq!(loaded.published, NameMap::from_iter([(name("shard1.v3.example."), published)]));

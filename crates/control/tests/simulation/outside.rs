@@ -91,7 +91,7 @@ impl Outside {
         let read = zonefile::read_zone(text.as_bytes(), &path, Some(origin), &mut zonefile::include::NoIncludes);
         let contents = read.contents.unwrap_or_else(|| panic!("{text}: {:?}", read.findings));
         self.owners.open();
-        self.owners.publish(Zone::build(&contents).expect("it was read"));
+        self.owners.publish(Zone::build(contents).expect("it was read"));
     }
 
     pub fn get(&self, owner: &str, rtype: &'static str) -> Option<&str> {

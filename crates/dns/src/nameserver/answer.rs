@@ -8,7 +8,7 @@
 
 use super::names::{Names, after};
 use super::proof;
-use super::section::{Message, Owner, Section, Written, question};
+use super::section::{Message, Owner, QUESTION, Section, Written};
 use super::stats::Kind;
 use super::zone_query::{CNAME_CHAIN_MAX, Current, ZoneQuery};
 use crate::wire::RecordType;
@@ -257,14 +257,14 @@ fn put_answer(
 #[inline]
 fn owner<'a>(current: Current<'a>, message: &Message<'_, '_>) -> Owner<'a> {
     if current.aliases == 0 {
-        return question();
+        return QUESTION;
     }
     ancestor_owner(current, 0, message)
 }
 
 /// Returns the owner of the current name without its first `above` labels, at or below the apex.
 pub(super) fn ancestor_owner<'a>(current: Current<'a>, above: usize, message: &Message<'_, '_>) -> Owner<'a> {
-    let Owner::At(apex_at) = message.apex() else { return question() };
+    let Owner::At(apex_at) = message.apex() else { return QUESTION };
     let start = current.qname.start(above);
     let apex_start = current.qname.length() - message.apex_octets();
     // In a target that ends in a pointer, only the labels above the apex are certain to be contiguous.

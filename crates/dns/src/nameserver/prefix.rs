@@ -4,12 +4,11 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use ipnet::IpNet;
+
 /// A range of addresses of one family.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Prefix {
-    address: IpAddr,
-    length: u8,
-}
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefix(pub IpNet);
 
 /// The error for a text that is not a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -23,31 +22,10 @@ pub enum PrefixError {
 }
 
 impl Prefix {
-    /// Returns the first address of the range.
-    pub fn address(&self) -> IpAddr {
-        self.address
-    }
-
-    /// Returns the number of bits that the addresses share.
-    pub fn length(&self) -> u8 {
-        self.length
-    }
-
     /// Returns whether `address` is in the range.
     pub fn contains(&self, address: IpAddr) -> bool {
-        self.address.is_ipv4() == address.is_ipv4() && first_bits(address, self.length) == first_bits(self.address, 128)
+        self.0.contains(&address)
     }
-}
-
-/// Returns the first `length` bits of an address as the upper bits of a word, the others 0: for IPv4 at most the upper 32. Does
-/// not distinguish the families.
-#[inline]
-pub(super) fn first_bits(address: IpAddr, length: u8) -> u128 {
-    let bits = match address {
-        IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
-        IpAddr::V6(address) => u128::from(address),
-    };
-    bits & !u128::MAX.checked_shr(u32::from(length)).unwrap_or(0)
 }
 
 impl FromStr for Prefix {
@@ -58,33 +36,21 @@ impl FromStr for Prefix {
             Some((address, length)) => (address, Some(length)),
             None => (text, None),
         };
+        // Not by `IpNet`, which reads numbers with leading zeros.
         let address: IpAddr = address.parse().map_err(|_| PrefixError::Syntax)?;
-        let length_max = if address.is_ipv4() { 32 } else { 128 };
-        let length = match length.map(str::parse) {
-            None => length_max,
-            Some(Ok(length)) if length <= length_max => length,
-            Some(_) => return Err(PrefixError::Syntax),
-        };
-        let first = first_bits(address, length);
-        if first != first_bits(address, 128) {
-            return Err(PrefixError::Bits(match address {
-                IpAddr::V4(_) => IpAddr::V4(((first >> 96) as u32).into()),
-                IpAddr::V6(_) => IpAddr::V6(first.into()),
-            }));
+        let Some(length) = length else { return Ok(Prefix(address.into())) };
+        let network = length.parse().ok().and_then(|length| IpNet::new(address, length).ok());
+        let network = network.ok_or(PrefixError::Syntax)?;
+        match network.network() {
+            first if first == address => Ok(Prefix(network)),
+            first => Err(PrefixError::Bits(first)),
         }
-        Ok(Prefix { address, length })
     }
 }
 
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.length)
-    }
-}
-
-impl fmt::Debug for Prefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        fmt::Display::fmt(&self.0, f)
     }
 }
 

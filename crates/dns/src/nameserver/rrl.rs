@@ -21,7 +21,7 @@ use std::net::IpAddr;
 
 use siphasher::sip::SipHasher13;
 
-use super::prefix::{Prefix, first_bits};
+use super::prefix::Prefix;
 use super::stats::Kind;
 use crate::zone::qname::NameHash;
 
@@ -214,8 +214,9 @@ impl Limiter {
                 let beyond = u32::MAX.checked_shr(limit.ipv4_prefix.into()).unwrap_or(0);
                 hasher.write_u32(u32::from(address) & !beyond);
             }
-            IpAddr::V6(_) => {
-                let network = first_bits(client, limit.ipv6_prefix);
+            IpAddr::V6(address) => {
+                let beyond = u128::MAX.checked_shr(limit.ipv6_prefix.into()).unwrap_or(0);
+                let network = u128::from(address) & !beyond;
                 hasher.write_u64(network as u64);
                 hasher.write_u64((network >> 64) as u64);
             }

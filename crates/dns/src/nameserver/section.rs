@@ -67,7 +67,8 @@ pub(super) enum Owner<'a> {
     Relative(&'a [u8]),
 }
 
-const QUESTION: Owner<'static> = Owner::At(QUESTION_AT);
+/// The owner of most records: the question's name.
+pub(super) const QUESTION: Owner<'static> = Owner::At(QUESTION_AT);
 
 impl<'w, 'b> Message<'w, 'b> {
     #[inline]
@@ -548,9 +549,4 @@ impl<'w, 'b> Message<'w, 'b> {
 fn rotation(records: &Records<'_>, random: u32) -> usize {
     // The product's upper half, without a division.
     ((u64::from(random) * records.count() as u64) >> 32) as usize
-}
-
-/// Returns the owner of most records: the question's name.
-pub(super) const fn question() -> Owner<'static> {
-    QUESTION
 }

@@ -4,7 +4,6 @@
 //! a time may count on a [`Stats`], or counts are lost; nothing worse can happen.
 
 use std::net::IpAddr;
-use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Peer;
@@ -213,25 +212,26 @@ impl Stats {
 
     /// Returns the current counts.
     pub fn counts(&self) -> Counts {
-        let mut kinds = [0; KINDS.len()];
-        for row in &self.zones {
-            add_each(&mut kinds, &row.0.each_ref().map(value));
-        }
-        Counts {
-            traffic: self.traffic.each_ref().map(Traffic::values),
-            drops: self.drops.each_ref().map(value),
-            kinds,
-            cookies: self.cookies.each_ref().map(value),
-            opcodes: self.opcodes.each_ref().map(value),
-            limited: self.limited.each_ref().map(value),
-        }
+        let mut counts = Counts::default();
+        self.add_to(&mut counts);
+        counts
+    }
+
+    /// Adds the current counts to `sums`.
+    pub fn add_to(&self, sums: &mut Counts) {
+        sums.traffic.iter_mut().zip(&self.traffic).for_each(|(sum, traffic)| sum.add(traffic));
+        self.zones.iter().for_each(|row| add_each(&mut sums.kinds, &row.0));
+        add_each(&mut sums.drops, &self.drops);
+        add_each(&mut sums.cookies, &self.cookies);
+        add_each(&mut sums.opcodes, &self.opcodes);
+        add_each(&mut sums.limited, &self.limited);
     }
 
     /// Adds the counts of each zone to `sums`, by the zones' numbers; the last entry is for all zones without a number.
     pub fn add_zones(&self, sums: &mut Vec<ZoneCounts>) {
         sums.resize(self.zones.len().max(sums.len()), ZoneCounts::default());
         for (sum, row) in sums.iter_mut().zip(&self.zones) {
-            add_each(sum, &row.0.each_ref().map(value));
+            add_each(sum, &row.0);
         }
     }
 
@@ -315,25 +315,9 @@ fn add(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }
 
-fn value(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
-}
-
-fn add_each(mine: &mut [u64], theirs: &[u64]) {
-    for (mine, theirs) in mine.iter_mut().zip(theirs) {
-        *mine += theirs;
-    }
-}
-
-impl Traffic<AtomicU64> {
-    fn values(&self) -> Traffic<u64> {
-        Traffic {
-            requests: self.requests.each_ref().map(|family| family.each_ref().map(value)),
-            responses: self.responses.each_ref().map(value),
-            truncated: value(&self.truncated),
-            request_sizes: self.request_sizes.values(),
-            response_sizes: self.response_sizes.values(),
-        }
+fn add_each(sums: &mut [u64], counters: &[AtomicU64]) {
+    for (sum, counter) in sums.iter_mut().zip(counters) {
+        *sum += counter.load(Ordering::Relaxed);
     }
 }
 
@@ -342,15 +326,13 @@ impl Traffic<u64> {
     pub fn request_count(&self) -> u64 {
         self.requests.as_flattened().iter().sum()
     }
-}
 
-impl AddAssign for Traffic<u64> {
-    fn add_assign(&mut self, other: Self) {
+    fn add(&mut self, other: &Traffic<AtomicU64>) {
         add_each(self.requests.as_flattened_mut(), other.requests.as_flattened());
         add_each(&mut self.responses, &other.responses);
-        self.truncated += other.truncated;
-        self.request_sizes += other.request_sizes;
-        self.response_sizes += other.response_sizes;
+        self.truncated += other.truncated.load(Ordering::Relaxed);
+        self.request_sizes.add(&other.request_sizes);
+        self.response_sizes.add(&other.response_sizes);
     }
 }
 
@@ -360,29 +342,12 @@ impl Sizes<AtomicU64> {
         add(&self.messages[sizes::bucket(octets)], 1);
         add(&self.octets, octets as u64);
     }
-
-    fn values(&self) -> Sizes<u64> {
-        Sizes { messages: self.messages.each_ref().map(value), octets: value(&self.octets) }
-    }
 }
 
-impl AddAssign for Sizes<u64> {
-    fn add_assign(&mut self, other: Self) {
+impl Sizes<u64> {
+    fn add(&mut self, other: &Sizes<AtomicU64>) {
         add_each(&mut self.messages, &other.messages);
-        self.octets += other.octets;
-    }
-}
-
-impl AddAssign for Counts {
-    fn add_assign(&mut self, other: Counts) {
-        for (mine, theirs) in self.traffic.iter_mut().zip(other.traffic) {
-            *mine += theirs;
-        }
-        add_each(&mut self.drops, &other.drops);
-        add_each(&mut self.kinds, &other.kinds);
-        add_each(&mut self.cookies, &other.cookies);
-        add_each(&mut self.opcodes, &other.opcodes);
-        add_each(&mut self.limited, &other.limited);
+        self.octets += other.octets.load(Ordering::Relaxed);
     }
 }
 
@@ -414,7 +379,7 @@ mod tests {
         b.count_answer(1, Kind::Data);
         b.count_answer(usize::from(u16::MAX), Kind::Failed);
         let mut total = a.counts();
-        total += b.counts();
+        b.add_to(&mut total);
         let tcp = &total.traffic[1];
         assert_eq!((tcp.requests[1][16], tcp.requests[1][17], tcp.request_count()), (1, 1, 2));
         assert_eq!((tcp.request_sizes.octets, &tcp.request_sizes.messages[..3]), (42, &[1, 1, 0][..]));

@@ -73,7 +73,7 @@ mod tests {
             };
             contents.add(name(&format!("{owner}.{apex}")), *rtype, Ttl::from_wire(5), rdata).expect("is in the zone");
         }
-        Zone::build(&contents).expect("a zone")
+        Zone::build(contents).expect("a zone")
     }
 
     fn query(name: &str) -> Vec<u8> {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::net::UdpSocket;
@@ -18,12 +18,13 @@ use tokio_util::sync::CancellationToken;
 
 use schedule::{Schedule, Target};
 
-use crate::transfer::ZonePattern;
+use crate::transfer::message::{random_id, seconds_now};
 use crate::tsig::{Key, Signer};
 use crate::wire::header::{FLAG_AA, Header, Opcode};
-use crate::wire::{Name, NameMap, RecordType};
+use crate::wire::{Name, NameMap};
+use crate::zone::Rrset;
+use crate::zone::policy::ZonePattern;
 use crate::zone::publish::Step;
-use crate::zone::{Rrset, Zone};
 
 pub use schedule::{Failure, Progress, State};
 
@@ -45,12 +46,6 @@ pub struct Secondary {
     pub zones: Vec<ZonePattern>,
     /// The source address of requests; `None`: the system selects it.
     pub source: Option<IpAddr>,
-}
-
-impl Secondary {
-    fn has(&self, apex: &Name) -> bool {
-        self.zones.is_empty() || self.zones.iter().any(|zone| zone.contains(apex))
-    }
 }
 
 /// The sender of notifications.
@@ -90,11 +85,12 @@ impl Notifier {
         let now = Instant::now();
         let mut inner = self.inner.lock();
         for swap in &step.swaps {
-            let mut targets = self.secondaries.iter().enumerate().filter(|(_, one)| one.has(&swap.apex)).peekable();
+            let has_it = |one: &Secondary| ZonePattern::any(&one.zones, &swap.apex);
+            let mut targets = self.secondaries.iter().enumerate().filter(|(_, one)| has_it(one)).peekable();
             if targets.peek().is_none() {
                 continue;
             }
-            let soa = swap.after.as_ref().and_then(|version| soa_of(&version.zone));
+            let soa = swap.after.as_ref().and_then(|version| version.zone.soa());
             let announced = soa.clone().zip(swap.new_serial()).filter(|(_, serial)| swap.old_serial() != Some(*serial));
             for (secondary, _) in targets {
                 let target = Target { secondary, apex: swap.apex.clone() };
@@ -202,13 +198,7 @@ impl Notifier {
         let secondary = &self.secondaries[target.secondary];
         let id = random_id();
         let mut message = request(id, &target.apex, soa.as_ref());
-        let mut signer = secondary.key.clone().map(Signer::of_request);
-        if let Some(signer) = &mut signer {
-            let length = message.len();
-            message.resize(length + signer.octets(), 0);
-            let signed = signer.sign(&mut message, length, seconds_now());
-            debug_assert_eq!(signed, Some(message.len()));
-        }
+        let signer = Signer::sign_request(secondary.key.as_ref(), &mut message, seconds_now());
         let socket = sockets.get(&source_of(secondary));
         let is_sent = socket.is_some_and(|socket| socket.try_send_to(&message, secondary.address).is_ok());
         if is_sent {
@@ -270,24 +260,10 @@ fn request(id: u16, apex: &Name, soa: Option<&Rrset>) -> Vec<u8> {
     message
 }
 
-fn soa_of(zone: &Zone) -> Option<Rrset> {
-    zone.owner(zone.apex()).into_iter().find(|rrset| rrset.rtype == RecordType::SOA)
-}
-
 fn source_of(secondary: &Secondary) -> IpAddr {
     let any = match secondary.address {
         SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
     secondary.source.filter(|source| source.is_ipv4() == secondary.address.is_ipv4()).unwrap_or(any)
-}
-
-fn random_id() -> u16 {
-    let mut octets = [0; 2];
-    aws_lc_rs::rand::fill(&mut octets).expect("the system's generator of random numbers never fails once it is up");
-    u16::from_be_bytes(octets)
-}
-
-fn seconds_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

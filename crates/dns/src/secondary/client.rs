@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -13,6 +13,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::incoming::{Fault, Incoming, Received, serial_of};
+use crate::transfer::message::{random_id, seconds_now};
 use crate::tsig::{Key, Signer, StreamVerifier};
 use crate::wire::header::{FLAG_AA, HEADER_OCTETS, Header, Rcode};
 use crate::wire::message::{skip_name, skip_questions};
@@ -150,17 +151,9 @@ impl Request {
         qtype: RecordType,
         client: Option<Serial>,
     ) -> Result<Request, Error> {
-        let mut id = [0; 2];
-        aws_lc_rs::rand::fill(&mut id).expect("the system's generator of random numbers never fails once it is up");
-        let id = u16::from_be_bytes(id);
+        let id = random_id();
         let mut message = message(id, apex, qtype, client);
-        let mut signer = primary.key.clone().map(Signer::of_request);
-        if let Some(signer) = &mut signer {
-            let length = message.len();
-            message.resize(length + signer.octets(), 0);
-            let signed = signer.sign(&mut message, length, seconds_now());
-            debug_assert_eq!(signed, Some(message.len()));
-        }
+        let signer = Signer::sign_request(primary.key.as_ref(), &mut message, seconds_now());
         let framed = [&(message.len() as u16).to_be_bytes()[..], &message].concat();
         in_time(MESSAGE_MAX, async {
             stream.write_all(&framed).await?;
@@ -242,8 +235,4 @@ fn message(id: u16, apex: &Name, qtype: RecordType, client: Option<Serial>) -> V
         message.extend_from_slice(&[0; 16]);
     }
     message
-}
-
-fn seconds_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

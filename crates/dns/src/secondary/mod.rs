@@ -38,7 +38,7 @@ use crate::nameserver::hand_off::{Answer, HandOff, HandOffKind, Handler};
 use crate::wire::header::{FLAG_AA, FLAG_QR, HEADER_OCTETS, Header, Opcode};
 use crate::wire::{Class, Name, RecordType};
 use crate::zone::image::Unavailable;
-use crate::zone::publish::{Change, Origin, Publisher, What};
+use crate::zone::publish::{Change, Origin, Publisher, What, build};
 use crate::zone::{Contents, Serial, Zone, diff};
 
 /// The maximum number of zones that are transferred at once.
@@ -94,7 +94,7 @@ impl Status {
 
 /// A version that a primary server has sent.
 struct Version {
-    contents: Contents,
+    zone: Arc<Zone>,
     soa: Soa,
     serial: Serial,
     change: What,
@@ -214,7 +214,7 @@ impl Secondary {
         let error = errors.join("; ");
         let mut state = zone.state.lock();
         let State { timers, status, .. } = &mut *state;
-        let served = self.served(zone).and_then(|served| Soa::of(&soa_of(&served)?));
+        let served = self.served(zone).and_then(|served| Soa::of(served.soa()?.rdata.first()?));
         match served.filter(|_| is_current) {
             Some(soa) => {
                 timers.refreshed(soa, Instant::now());
@@ -266,7 +266,7 @@ impl Secondary {
     }
 
     async fn publish(&self, zone: &FollowedZone, version: Version, primary: &Primary) {
-        let Version { contents, soa, serial, change } = version;
+        let Version { zone: served, soa, serial, change } = version;
         let step = self.publisher.publish([Change::of(&zone.apex, Origin::Primary, change)]);
         for error in step.refused {
             tracing::error!(zone = %zone.apex, %error, "failed to apply a transfer");
@@ -279,7 +279,7 @@ impl Secondary {
         }
         tracing::info!(zone = %zone.apex, %serial, primary = %primary.address, "zone transferred");
         let copies = self.copies.clone();
-        let written = tokio::task::spawn_blocking(move || copies.write(&contents)).await;
+        let written = tokio::task::spawn_blocking(move || copies.write(&served.contents())).await;
         if let Err(error) = written.map_err(io::Error::other).flatten() {
             let path = self.copies.path(&zone.apex);
             tracing::error!(
@@ -329,11 +329,6 @@ fn expired(apex: &Name) -> Change {
     Change::whole(Origin::Primary, Arc::new(Zone::unavailable(apex.clone(), Unavailable::Expired)))
 }
 
-fn soa_of(zone: &Zone) -> Option<Box<[u8]>> {
-    let rrset = zone.owner(zone.apex()).into_iter().find(|rrset| rrset.rtype == RecordType::SOA)?;
-    rrset.rdata.into_iter().next()
-}
-
 /// Returns the version after `before` in an answer; `None` if there is no newer one.
 fn next_version(before: Option<&Zone>, received: Received) -> Result<Option<Version>, Fault> {
     let have = before.and_then(Zone::serial);
@@ -348,13 +343,13 @@ fn next_version(before: Option<&Zone>, received: Received) -> Result<Option<Vers
         }
     };
     check(&contents)?;
+    let changes = old.map(|old| diff::owners(&old, &contents));
     let mut version = version(contents)?;
     // It announced a newer version than it has sent.
     if have.is_some_and(|have| !version.serial.is_after(have)) {
         return Err(Fault::Message("the transferred zone is not newer"));
     }
-    if let Some(old) = old {
-        let changes = diff::owners(&old, &version.contents);
+    if let Some(changes) = changes {
         version.change = What::Owners { changes, serial: version.serial };
     }
     Ok(Some(version))
@@ -362,10 +357,10 @@ fn next_version(before: Option<&Zone>, received: Received) -> Result<Option<Vers
 
 /// Compiles a zone that was checked.
 fn version(contents: Contents) -> Result<Version, Fault> {
-    let zone = Zone::build(&contents).map(Arc::new).map_err(|error| Fault::Check(error.to_string()))?;
-    let soa = contents.get(contents.apex(), RecordType::SOA).and_then(|rrset| Soa::of(rrset.rdata.first()?));
+    let zone = build(contents).map_err(|error| Fault::Check(error.to_string()))?;
+    let soa = zone.soa().and_then(|rrset| Soa::of(rrset.rdata.first()?));
     match (soa, zone.serial()) {
-        (Some(soa), Some(serial)) => Ok(Version { contents, soa, serial, change: What::Whole(zone) }),
+        (Some(soa), Some(serial)) => Ok(Version { change: What::Whole(Arc::clone(&zone)), zone, soa, serial }),
         _ => Err(Fault::Check("no SOA record".to_owned())),
     }
 }

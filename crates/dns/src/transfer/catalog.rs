@@ -18,7 +18,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::BASE32HEX_NOPAD;
@@ -27,10 +27,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Rule, ZonePattern};
+use super::Rule;
+use super::message::seconds_now;
 use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::{Name, RecordType};
 use crate::zone::builder::OwnerChange;
+use crate::zone::policy::ZonePattern;
 use crate::zone::publish::{Change, Origin, Publisher, Step, What, build};
 use crate::zone::rrset::Rdata;
 use crate::zone::{Contents, Rrset, Serial, Ttl, Zone, ZoneDb};
@@ -56,12 +58,6 @@ pub struct Group {
     pub name: String,
     /// The zones; none: all.
     pub zones: Vec<ZonePattern>,
-}
-
-impl Group {
-    fn has(&self, apex: &Name) -> bool {
-        self.zones.is_empty() || self.zones.iter().any(|zone| zone.contains(apex))
-    }
 }
 
 /// The producer of a catalog.
@@ -193,8 +189,7 @@ impl Catalog {
         loop {
             match self.zone_above() {
                 None => {
-                    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-                    self.publish(now);
+                    self.publish(seconds_now());
                 }
                 Some(above) => tracing::error!(
                     "catalog {} stays unchanged: it is at or below the served zone {above}; change dns.catalog.name",
@@ -232,7 +227,7 @@ impl Catalog {
         let owner = self.below(&[&label, &b"\x05zones"[..]].concat());
         let pointer = is_listed.then(|| rrset(RecordType::PTR, apex.as_wire().into()));
         let mut changes = vec![change(owner, pointer)];
-        if let Some(group) = self.groups.iter().find(|group| group.has(apex)) {
+        if let Some(group) = self.groups.iter().find(|group| ZonePattern::any(&group.zones, apex)) {
             let owner = self.below(&[b"\x05group", &label[..], b"\x05zones"].concat());
             let text = [&[group.name.len() as u8], group.name.as_bytes()].concat();
             changes.push(change(owner, is_listed.then(|| rrset(RecordType::TXT, text.into()))));

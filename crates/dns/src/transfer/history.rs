@@ -12,7 +12,7 @@ use super::Record;
 use super::message::records_of;
 use crate::wire::{Name, NameMap, RecordType};
 use crate::zone::publish::{Step, Swap};
-use crate::zone::{Rrset, Serial, Zone, diff};
+use crate::zone::{Rrset, Serial, diff};
 
 /// The maximum number of differences of a zone. A secondary server that is behind by more gets the whole zone.
 const DIFFERENCES_MAX: usize = 1_000;
@@ -60,23 +60,20 @@ impl Difference {
             return None;
         }
         let (mut deleted, mut added) = (BTreeSet::new(), BTreeSet::new());
-        let mut compare = |owner: &Name, old: Option<&Rrset>, new: Option<&Rrset>| {
-            deleted.extend(old.into_iter().flat_map(|rrset| records_of(owner, rrset)));
-            added.extend(new.into_iter().flat_map(|rrset| records_of(owner, rrset)));
+        let mut compare = |owner: &Name, old: &[Rrset], new: &[Rrset]| {
+            deleted.extend(old.iter().flat_map(|rrset| records_of(owner, rrset)));
+            added.extend(new.iter().flat_map(|rrset| records_of(owner, rrset)));
         };
         match swap.changed_owners().filter(|_| !is_signed) {
             Some(changes) => {
                 let owners: BTreeSet<&Name> = changes.iter().map(|change| &change.owner).collect();
-                for owner in owners {
-                    let (old, new) = (before.owner(owner), after.owner(owner));
-                    old.iter().for_each(|rrset| compare(owner, Some(rrset), None));
-                    new.iter().for_each(|rrset| compare(owner, None, Some(rrset)));
-                }
+                owners.into_iter().for_each(|owner| compare(owner, &before.owner(owner), &after.owner(owner)));
             }
             None if before.owner_count().max(after.owner_count()) > COMPARED_OWNERS_MAX => return None,
             None => {
-                for change in diff::rrsets(&before.contents(), &after.contents()) {
-                    compare(&change.owner, change.before.as_ref(), change.after.as_ref());
+                let before = before.contents();
+                for change in diff::owners(&before, &after.contents()) {
+                    compare(&change.owner, before.owner(&change.owner), &change.rrsets);
                 }
             }
         }
@@ -84,7 +81,7 @@ impl Difference {
             let others = these.difference(those).filter(|record| record.rtype != RecordType::SOA);
             others.map(|record| Arc::new(record.clone())).collect()
         };
-        let soa = Arc::new(soa_of(before)?);
+        let soa = Arc::new(records_of(before.apex(), &before.soa()?).next()?);
         Some(Difference { from, to, soa, deleted: but(&deleted, &added), added: but(&added, &deleted) })
     }
 
@@ -111,12 +108,6 @@ impl Difference {
         let (deleted, added) = (with(-1), with(1));
         Some(Arc::new(Difference { from: first.from, to: last.to, soa: Arc::clone(&first.soa), deleted, added }))
     }
-}
-
-/// Returns the SOA record of a zone.
-fn soa_of(zone: &Zone) -> Option<Record> {
-    let rrset = zone.owner(zone.apex()).into_iter().find(|rrset| rrset.rtype == RecordType::SOA)?;
-    records_of(zone.apex(), &rrset).next()
 }
 
 impl History {

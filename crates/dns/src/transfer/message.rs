@@ -4,6 +4,8 @@
 //! §3.4). If the client wrote it in another case, the apex is written a second time: a secondary server copies the case. Messages have
 //! at most [`FILL_OCTETS`], which pointers reach (RFC 1035 §4.1.4), as those of NSD; one record may exceed it.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use super::Record;
 use crate::wire::RecordType;
 use crate::wire::build::{Full, Writer};
@@ -21,6 +23,18 @@ const FILL_OCTETS: usize = 0x4000;
 
 /// The size of our UDP payload in OPT records, as in other responses.
 const PAYLOAD_OCTETS: u16 = 1232;
+
+/// Returns the ID of a request to another server.
+pub(crate) fn random_id() -> u16 {
+    let mut octets = [0; 2];
+    aws_lc_rs::rand::fill(&mut octets).expect("the system's generator of random numbers never fails once it is up");
+    u16::from_be_bytes(octets)
+}
+
+/// Returns the time for signatures, in seconds since the epoch.
+pub(crate) fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
 
 /// The parts of a request that every message of its answer repeats.
 #[derive(Debug, Clone)]

@@ -32,6 +32,7 @@ use crate::nameserver::{Peer, Transport};
 use crate::tsig::Key;
 use crate::wire::header::Rcode;
 use crate::wire::{Class, Name, RecordType};
+use crate::zone::policy::ZonePattern;
 use crate::zone::publish::Step;
 use crate::zone::rrset::{Rdata, Ttl};
 use crate::zone::{Serial, Zone};
@@ -58,29 +59,10 @@ pub struct Rule {
     pub tls: bool,
 }
 
-/// Some zones.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ZonePattern {
-    /// The zone with this name.
-    Name(Name),
-    /// The zones below this name.
-    Below(Name),
-}
-
-impl ZonePattern {
-    /// Returns whether a zone is one of them.
-    pub fn contains(&self, apex: &Name) -> bool {
-        match self {
-            ZonePattern::Name(name) => name == apex,
-            ZonePattern::Below(name) => apex.is_below(name),
-        }
-    }
-}
-
 impl Rule {
     /// Returns whether the rule is about a zone.
     pub fn is_about(&self, apex: &Name) -> bool {
-        self.zones.is_empty() || self.zones.iter().any(|zone| zone.contains(apex))
+        ZonePattern::any(&self.zones, apex)
     }
 
     fn permits(&self, apex: &Name, peer: &Peer, key: Option<&Arc<Key>>) -> bool {
@@ -92,28 +74,18 @@ impl Rule {
     }
 }
 
-/// The numbers of answered requests since the start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
-    /// Transfers of whole zones.
-    pub full: u64,
-    /// Transfers of differences.
-    pub incremental: u64,
-    /// Answers that the client's version is current, or that it should use TCP.
-    pub current: u64,
-    /// Requests that no rule permits.
-    pub refused: u64,
-    /// Other errors: no such zone, an unavailable zone, or a malformed request.
-    pub failed: u64,
-}
+/// Labels of answered requests. `full` and `incremental` are transfers; `current`: the client's version is current, or it should use
+/// TCP; `refused`: no rule permits the request. `failed` are other errors: no such zone, an unavailable zone, or a malformed request.
+pub const KINDS: [&str; 5] = ["full", "incremental", "current", "refused", "failed"];
 
-#[derive(Default)]
-struct Counters {
-    full: AtomicU64,
-    incremental: AtomicU64,
-    current: AtomicU64,
-    refused: AtomicU64,
-    failed: AtomicU64,
+/// The kind of an answer, in the order of [`KINDS`].
+#[derive(Clone, Copy)]
+enum Kind {
+    Full,
+    Incremental,
+    Current,
+    Refused,
+    Failed,
 }
 
 /// The handler of requests for transfers.
@@ -122,7 +94,7 @@ pub struct Transfers {
     rules: ArcSwap<Vec<Rule>>,
     catalog: Option<Arc<Catalog>>,
     history: History,
-    counters: Counters,
+    counters: [AtomicU64; KINDS.len()],
 }
 
 impl Transfers {
@@ -150,29 +122,25 @@ impl Transfers {
         self.history.record(step, |apex| rules.iter().any(|rule| rule.is_about(apex)));
     }
 
-    /// Returns the numbers of answered requests.
-    pub fn counts(&self) -> Counts {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counters { full, incremental, current, refused, failed } = &self.counters;
-        Counts {
-            full: read(full),
-            incremental: read(incremental),
-            current: read(current),
-            refused: read(refused),
-            failed: read(failed),
-        }
+    /// Returns the numbers of answered requests since the start, by [`KINDS`].
+    pub fn counts(&self) -> [u64; KINDS.len()] {
+        self.counters.each_ref().map(|counter| counter.load(Ordering::Relaxed))
+    }
+
+    fn count(&self, kind: Kind) {
+        self.counters[kind as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     fn transfer(&self, request: &HandOff<'_>) -> Option<Answer> {
         let apex = Name::from_wire(request.question.name(request.message)).ok()?;
         let is_permitted = self.rules.load().iter().any(|rule| rule.permits(&apex, request.peer, request.key));
         if !is_permitted || request.question.qclass != Class::IN {
-            count(&self.counters.refused);
+            self.count(Kind::Refused);
             return None;
         }
         let head = Head::of(request.message)?;
         let fail = |rcode| {
-            count(&self.counters.failed);
+            self.count(Kind::Failed);
             Some(Answer::One(head.reply(rcode)))
         };
         let catalog = self.catalog.as_ref().filter(|catalog| *catalog.name() == apex);
@@ -196,7 +164,7 @@ impl Transfers {
             // RFC 1995 §2: "If an IXFR query with the same or newer version number than that of the server is received, it is
             // replied to with a single SOA record of the server's current version". So is a serial without an order.
             if !serial.is_after(client) {
-                count(&self.counters.current);
+                self.count(Kind::Current);
                 return soa_only(zone, &head, request.octets_max).map(Answer::One);
             }
             if let Some(answer) = self.increment(request, zone, &head, (client, serial)) {
@@ -205,14 +173,14 @@ impl Transfers {
         }
         if request.peer.transport == Transport::Udp {
             if request.question.qtype == RecordType::AXFR {
-                count(&self.counters.refused);
+                self.count(Kind::Refused);
                 return None;
             }
             // §2: "[...] or the server does not have it: [...] a single SOA", so that the client repeats the request over TCP.
-            count(&self.counters.current);
+            self.count(Kind::Current);
             return soa_only(zone, &head, request.octets_max).map(Answer::One);
         }
-        count(&self.counters.full);
+        self.count(Kind::Full);
         Some(Answer::Many(Box::new(Axfr::new(Arc::clone(zone), head))))
     }
 
@@ -227,19 +195,15 @@ impl Transfers {
         let difference = self.history.between(zone.apex(), from, to, zone.octets())?;
         let mut cursor = Ixfr::new(Arc::clone(zone), head.clone(), difference);
         if request.peer.transport != Transport::Udp {
-            count(&self.counters.incremental);
+            self.count(Kind::Incremental);
             return Some(Answer::Many(Box::new(cursor)));
         }
         let mut buffer = vec![0; request.octets_max];
         let Progress::Last(octets @ 1..) = cursor.fill(&mut buffer) else { return None };
         buffer.truncate(octets);
-        count(&self.counters.incremental);
+        self.count(Kind::Incremental);
         Some(Answer::One(buffer))
     }
-}
-
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Returns a response with the SOA record.

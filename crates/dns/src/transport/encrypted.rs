@@ -14,7 +14,7 @@ use super::https::request::TemplatePath;
 use super::inherited_sockets::InheritedSockets;
 use super::stream::Service;
 use super::tls_base::{ALPN_DOT, ALPN_H2, ALPN_HTTP1, TlsBase};
-use super::{BindError, Config, Running, tcp};
+use super::{BindError, Config, Running, tls};
 use crate::nameserver::Transport;
 
 /// Sockets of encrypted transports.
@@ -60,7 +60,7 @@ impl EncryptedSockets {
                 running.add_encrypted(Transport::Tls, addresses(&self.tls, TcpListener::local_addr), &service);
             for listener in self.tls {
                 let config = Arc::clone(&config);
-                let serve = move |stream, peer, service| tcp::serve_tls(stream, peer, service, Arc::clone(&config));
+                let serve = move |stream, peer, service| tls::serve(stream, peer, service, Arc::clone(&config));
                 running.start_tcp(handle, listener, "TLS", Arc::clone(&service), serve)?;
             }
         }

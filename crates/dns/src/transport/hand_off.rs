@@ -8,19 +8,18 @@
 //! [`Limits::write`]: super::stream::Limits::write
 //! [`Limits::transfer`]: super::stream::Limits::transfer
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::pending;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
-use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::admission::{Admission, Permit};
 use crate::nameserver::hand_off::{Answer, Cursor, HandOff, Handler, refuse};
 use crate::nameserver::signed::{self, Signed, complete_signed};
 use crate::nameserver::{Context, Exchange, Outcome, Peer, Transport};
@@ -33,7 +32,8 @@ pub(super) const IN_FLIGHT_PER_CONNECTION_MAX: usize = 16;
 /// The maximum number of answers of many messages in flight. Each has one message of 64 KiB, and keeps its version of a zone.
 const MANY_MAX: usize = 128;
 
-/// The maximum number of them for one client, which is an address, so that one client cannot keep the others from their transfers.
+/// The maximum number of them for one client, an IPv4 address or a /56 of IPv6, so that one client cannot keep the others from their
+/// transfers.
 const MANY_PER_CLIENT_MAX: usize = 64;
 
 /// The maximum number of later answers in flight on streams, and again over UDP, where the clients' addresses can be forged.
@@ -48,50 +48,16 @@ pub(super) struct HandOffs {
     handler: Arc<dyn Handler>,
     /// The maximum time of an answer of many messages.
     many_time: Duration,
-    many: Arc<Semaphore>,
-    clients: Arc<Clients>,
+    many: Arc<Admission>,
     later: Arc<Semaphore>,
     later_udp: Arc<Semaphore>,
 }
 
-/// The number of answers of many messages in flight for each client that has one.
-type Clients = Mutex<HashMap<IpAddr, usize>>;
-
-/// The room of an answer of many messages.
-struct ManyPermit {
-    clients: Arc<Clients>,
-    client: IpAddr,
-    _of_all: OwnedSemaphorePermit,
-}
-
-impl Drop for ManyPermit {
-    fn drop(&mut self) {
-        let mut clients = self.clients.lock();
-        if let Some(count) = clients.get_mut(&self.client) {
-            *count -= 1;
-            if *count == 0 {
-                clients.remove(&self.client);
-            }
-        }
-    }
-}
-
 impl HandOffs {
     pub(super) fn new(handler: Arc<dyn Handler>, many_time: Duration) -> Self {
-        let [many, later, later_udp] = [MANY_MAX, LATER_MAX, LATER_MAX].map(|most| Arc::new(Semaphore::new(most)));
-        HandOffs { handler, many_time, many, clients: Arc::default(), later, later_udp }
-    }
-
-    /// Returns the room for an answer of many messages, if there is room.
-    fn many_permit(&self, client: IpAddr) -> Option<Box<ManyPermit>> {
-        let of_all = Arc::clone(&self.many).try_acquire_owned().ok()?;
-        let client = client.to_canonical();
-        let mut clients = self.clients.lock();
-        let count = clients.get(&client).copied().unwrap_or_default();
-        (count < MANY_PER_CLIENT_MAX).then(|| {
-            clients.insert(client, count + 1);
-            Box::new(ManyPermit { clients: Arc::clone(&self.clients), client, _of_all: of_all })
-        })
+        let many = Arc::new(Admission::new(MANY_MAX, MANY_PER_CLIENT_MAX));
+        let [later, later_udp] = [LATER_MAX, LATER_MAX].map(|most| Arc::new(Semaphore::new(most)));
+        HandOffs { handler, many_time, many, later, later_udp }
     }
 }
 
@@ -110,7 +76,7 @@ pub(super) struct Many {
     pub(super) until: Instant,
     /// Whether a message has been made.
     pub(super) has_begun: bool,
-    _permit: Box<ManyPermit>,
+    _permit: Permit,
 }
 
 /// An answer of one message that is not ready yet.
@@ -161,7 +127,7 @@ pub(super) fn hand_over(
     match answer {
         Answer::One(octets) => message = Some(octets),
         Answer::Many(cursor) => {
-            if let Some(permit) = has_room.then(|| hand_offs.many_permit(peer.address.ip())).flatten() {
+            if let Some(permit) = has_room.then(|| hand_offs.many.admit(peer.address.ip()).ok()).flatten() {
                 let until = Instant::now() + hand_offs.many_time;
                 return Some(InFlight::Many(Many {
                     cursor,

@@ -496,7 +496,7 @@ impl Running {
     /// Returns the counts of the query engine, summed over all UDP workers and streams.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
-        self.each_stats().for_each(|stats| counts += stats.counts());
+        self.each_stats().for_each(|stats| stats.add_to(&mut counts));
         counts
     }
 

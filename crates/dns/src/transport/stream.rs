@@ -15,7 +15,7 @@
 
 use std::future::{pending, poll_fn};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -27,7 +27,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::admission::Admission;
+use super::admission::{Admission, Permit, Refusal};
 use super::counters::Counters;
 use super::hand_off::{InFlight, LATER_WAIT_MAX, Later, Next, Shared};
 use super::worker::{Answered, StreamWorkerPool};
@@ -100,7 +100,7 @@ pub(super) struct Service {
     pub(super) stream_workers: Arc<StreamWorkerPool>,
     pub(super) counters: Counters,
     pub(super) limits: Limits,
-    pub(super) admission: Admission,
+    pub(super) admission: Arc<Admission>,
     /// Numbers the connections, to spread them over the workers.
     pub(super) connections: AtomicUsize,
     /// The time of the stop request; set before the token is cancelled. A busy connection sees it without taking the token's
@@ -134,7 +134,7 @@ pub(super) enum CloseReason {
 
 impl Service {
     pub(super) fn new(stream_workers: Arc<StreamWorkerPool>, limits: Limits) -> Self {
-        let admission = Admission::new(limits.connections_max, limits.connections_per_client_max);
+        let admission = Arc::new(Admission::new(limits.connections_max, limits.connections_per_client_max));
         Service {
             stream_workers,
             counters: Counters::default(),
@@ -144,6 +144,17 @@ impl Service {
             stopping: OnceLock::new(),
             stop: CancellationToken::new(),
         }
+    }
+
+    /// Admits a client, or counts the refusal.
+    pub(super) fn admit(&self, client: IpAddr) -> Option<Permit> {
+        let refused = match self.admission.admit(client) {
+            Ok(permit) => return Some(permit),
+            Err(Refusal::Total) => &self.counters.refused_total,
+            Err(Refusal::Client) => &self.counters.refused_client,
+        };
+        refused.add_shared(1);
+        None
     }
 
     /// Requests every connection and listener to finish.

@@ -8,14 +8,12 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::time::MissedTickBehavior;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_util::task::TaskTracker;
 
 use super::BindError;
-use super::admission::{Permit, Refusal};
+use super::admission::Permit;
 use super::count::Count;
 use super::stream::Service;
-use super::tls;
 use crate::nameserver::Transport;
 
 /// The maximum number of connections that wait to be accepted; the kernel limits it further (`net.core.somaxconn`).
@@ -109,30 +107,15 @@ pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, service: Arc<Serv
     }
 }
 
-/// Serves a connection that begins with a TLS handshake.
-pub(super) async fn serve_tls(stream: TcpStream, peer: SocketAddr, service: Arc<Service>, config: Arc<ServerConfig>) {
-    if let Some(_permit) = admit(&stream, peer, &service) {
-        tls::serve(stream, peer, &service, config).await;
-    }
-}
-
 /// Returns the permit of a connection, if there is room for it.
-pub(super) fn admit<'s>(stream: &TcpStream, peer: SocketAddr, service: &'s Service) -> Option<Permit<'s>> {
-    let counters = &service.counters;
-    let refused = match service.admission.admit(peer.ip()) {
-        Ok(permit) => {
-            counters.connections.add_shared(1);
-            // Answers are complete writes, so no delay is necessary. After the write timeout, the kernel also discards data that
-            // a client does not read. A failure of either option is no reason to reject a client.
-            drop(stream.set_nodelay(true));
-            drop(SockRef::from(stream).set_tcp_user_timeout(Some(service.limits.write)));
-            return Some(permit);
-        }
-        Err(Refusal::Total) => &counters.refused_total,
-        Err(Refusal::Client) => &counters.refused_client,
-    };
-    refused.add_shared(1);
-    None
+pub(super) fn admit(stream: &TcpStream, peer: SocketAddr, service: &Service) -> Option<Permit> {
+    let permit = service.admit(peer.ip())?;
+    service.counters.connections.add_shared(1);
+    // Answers are complete writes, so no delay is necessary. After the write timeout, the kernel also discards data that a client
+    // does not read. A failure of either option is no reason to reject a client.
+    drop(stream.set_nodelay(true));
+    drop(SockRef::from(stream).set_tcp_user_timeout(Some(service.limits.write)));
+    Some(permit)
 }
 
 /// Makes idle workers release replaced zones until a stop is requested.

@@ -18,11 +18,13 @@ use tokio_rustls::server::TlsStream;
 use super::count::Count;
 use super::counters::Counters;
 use super::stream::Service;
+use super::tcp;
 use crate::nameserver::Transport;
 
-/// Serves an admitted connection.
-pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, service: &Service, config: Arc<ServerConfig>) {
-    if let Some(stream) = handshake(stream, service, config).await {
+/// Serves a connection if there is room for it.
+pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, service: Arc<Service>, config: Arc<ServerConfig>) {
+    let Some(_permit) = tcp::admit(&stream, peer, &service) else { return };
+    if let Some(stream) = handshake(stream, &service, config).await {
         service.serve(stream, peer, Transport::Tls).await;
     }
 }

@@ -43,10 +43,12 @@ impl TlsBase {
     ///
     /// If the cryptography provider does not support the TLS version.
     pub fn server_config(&self, alpn: &[&[u8]]) -> Result<ServerConfig, rustls::Error> {
-        self.with_versions(alpn, rustls::DEFAULT_VERSIONS)
+        let mut config = self.with_versions(alpn, rustls::DEFAULT_VERSIONS)?;
+        config.ticketer = self.tickets.clone();
+        Ok(config)
     }
 
-    /// Returns the configuration with only TLS 1.3, as QUIC requires.
+    /// Returns the configuration with only TLS 1.3, as QUIC requires, and without tickets.
     ///
     /// # Errors
     ///
@@ -64,7 +66,6 @@ impl TlsBase {
         let builder = builder.with_protocol_versions(versions)?.with_no_client_auth();
         let mut config = builder.with_cert_resolver(self.certificate.clone());
         config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
-        config.ticketer = self.tickets.clone();
         // A store of sessions would need a lock, and memory that any client could fill.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(config)

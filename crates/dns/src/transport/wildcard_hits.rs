@@ -126,7 +126,7 @@ mod tests {
         contents.add(apex.clone(), RecordType::SOA, Ttl::from_wire(5), soa.into()).expect("is in the zone");
         let wildcard = apex.wildcard().expect("there is room");
         contents.add(wildcard, RecordType::A, Ttl::from_wire(5), Box::from([192, 0, 2, 1])).expect("is in the zone");
-        let zone = Zone::build(&contents).expect("a zone");
+        let zone = Zone::build(contents).expect("a zone");
         zone.set_shard();
         let db = ZoneDb::new();
         db.publish(zone);

@@ -52,33 +52,26 @@ impl Algorithm {
 
     /// Returns the name, without a dot at the end.
     pub fn name(self) -> &'static str {
-        match self {
-            Algorithm::Sha1 => "hmac-sha1",
-            Algorithm::Sha224 => "hmac-sha224",
-            Algorithm::Sha256 => "hmac-sha256",
-            Algorithm::Sha384 => "hmac-sha384",
-            Algorithm::Sha512 => "hmac-sha512",
-        }
+        self.row().0
     }
 
     /// Returns the name in wire form, in lower case.
     fn wire(self) -> &'static [u8] {
-        match self {
-            Algorithm::Sha1 => b"\x09hmac-sha1\0",
-            Algorithm::Sha224 => b"\x0bhmac-sha224\0",
-            Algorithm::Sha256 => b"\x0bhmac-sha256\0",
-            Algorithm::Sha384 => b"\x0bhmac-sha384\0",
-            Algorithm::Sha512 => b"\x0bhmac-sha512\0",
-        }
+        self.row().1
     }
 
     fn hmac(self) -> hmac::Algorithm {
+        self.row().2
+    }
+
+    #[inline]
+    fn row(self) -> (&'static str, &'static [u8], hmac::Algorithm) {
         match self {
-            Algorithm::Sha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
-            Algorithm::Sha224 => hmac::HMAC_SHA224,
-            Algorithm::Sha256 => hmac::HMAC_SHA256,
-            Algorithm::Sha384 => hmac::HMAC_SHA384,
-            Algorithm::Sha512 => hmac::HMAC_SHA512,
+            Algorithm::Sha1 => ("hmac-sha1", b"\x09hmac-sha1\0", hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY),
+            Algorithm::Sha224 => ("hmac-sha224", b"\x0bhmac-sha224\0", hmac::HMAC_SHA224),
+            Algorithm::Sha256 => ("hmac-sha256", b"\x0bhmac-sha256\0", hmac::HMAC_SHA256),
+            Algorithm::Sha384 => ("hmac-sha384", b"\x0bhmac-sha384\0", hmac::HMAC_SHA384),
+            Algorithm::Sha512 => ("hmac-sha512", b"\x0bhmac-sha512\0", hmac::HMAC_SHA512),
         }
     }
 
@@ -129,7 +122,7 @@ pub fn verify(keys: &Keys, message: &[u8], tsig: &Tsig, now: u64) -> Verified {
     if !(key.algorithm.mac_octets_min()..=key.algorithm.mac_octets()).contains(&fields.mac.len()) {
         return Verified::Malformed;
     }
-    let Some(mac) = mac_of(&key, message, tsig, &fields, Preceding::Nothing) else { return Verified::Malformed };
+    let Some(mac) = mac_of(&key, message, tsig, &fields) else { return Verified::Malformed };
     if verify_slices_are_equal(&mac.as_ref()[..fields.mac.len()], fields.mac).is_err() {
         return Verified::Bad(TsigError::BADSIG, None);
     }
@@ -160,11 +153,11 @@ enum Preceding<'m> {
     Previous(&'m [u8]),
 }
 
-/// Returns the whole MAC of a message that ends with this record.
-fn mac_of(key: &Key, message: &[u8], tsig: &Tsig, fields: &Fields<'_>, before: Preceding<'_>) -> Option<hmac::Tag> {
+/// Returns the whole MAC of a request that ends with this record.
+fn mac_of(key: &Key, message: &[u8], tsig: &Tsig, fields: &Fields<'_>) -> Option<hmac::Tag> {
     let header = header_without(message, fields.original_id)?;
     let body = message.get(header.len()..tsig.start())?;
-    Some(digest(key, before, [&header, body], fields))
+    Some(digest(key, Preceding::Nothing, [&header, body], fields))
 }
 
 /// Returns the MAC of a message in two parts (§4.3).
@@ -224,6 +217,16 @@ impl Signer {
         Signer::new(key, &[])
     }
 
+    /// Signs a request with the key, if there is one, at the time `now`, in seconds since the epoch. The signer is for its answer.
+    pub fn sign_request(key: Option<&Arc<Key>>, message: &mut Vec<u8>, now: u64) -> Option<Signer> {
+        let mut signer = Signer::of_request(Arc::clone(key?));
+        let length = message.len();
+        message.resize(length + signer.octets(), 0);
+        let signed = signer.sign(message, length, now);
+        debug_assert_eq!(signed, Some(message.len()));
+        Some(signer)
+    }
+
     /// Returns the key.
     pub fn key(&self) -> &Arc<Key> {
         &self.key
@@ -275,21 +278,8 @@ impl Signer {
 
     /// Returns whether `message` is a response to the request that this signer signed, by a holder of the key, of the time `now`.
     pub fn verify(&self, message: &[u8], now: u64) -> bool {
-        let check = || {
-            let tsig = find_tsig(message)?;
-            let mut name = [0; NAME_OCTETS_MAX];
-            let is_key = tsig.key(message, &mut name)?.eq_ignore_ascii_case(&self.key.wire)
-                && tsig.algorithm(message)?.eq_ignore_ascii_case(self.key.algorithm.wire());
-            let fields = tsig.fields(message)?;
-            let is_long = (self.key.mac_octets..=self.key.algorithm.mac_octets()).contains(&fields.mac.len());
-            let mac = mac_of(&self.key, message, &tsig, &fields, Preceding::Request(&self.mac))?;
-            let is_good = is_key
-                && is_long
-                && verify_slices_are_equal(&mac.as_ref()[..fields.mac.len()], fields.mac).is_ok()
-                && now.abs_diff(fields.time) <= u64::from(fields.fudge);
-            Some(is_good && fields.error == TsigError::NONE)
-        };
-        check().unwrap_or(false)
+        // Of a copy: after a forged response, the true one must still be accepted.
+        StreamVerifier::new(self.clone()).verify(message, now)
     }
 }
 

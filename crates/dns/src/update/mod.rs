@@ -68,27 +68,15 @@ impl Job {
     }
 }
 
-/// The numbers of requests since the start, by their result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
-    /// Changes that were carried out.
-    pub applied: u64,
-    /// Copies of earlier requests, which got the same answer.
-    pub repeated: u64,
-    /// Requests that are not permitted.
-    pub refused: u64,
-    /// Requests for a zone that the server does not have, or with names outside of the zone.
-    pub not_authoritative: u64,
-    /// Malformed requests.
-    pub malformed: u64,
-    /// Requests with a prerequisite that was not met.
-    pub prerequisite: u64,
-    /// Failures of jobs, and requests beyond the maximum number of jobs.
-    pub failed: u64,
-}
+/// Labels of requests by their result. `applied`: the changes were carried out. `repeated`: a copy of an earlier request, which got the
+/// same answer. `refused`: not permitted. `not_authoritative`: for a zone that the server does not have, or with names outside of the
+/// zone. `prerequisite`: with a prerequisite that was not met. `failed`: the job failed, or exceeded the maximum number of jobs.
+pub const RESULTS: [&str; 7] =
+    ["applied", "repeated", "refused", "not_authoritative", "malformed", "prerequisite", "failed"];
 
+/// The numbers of requests by [`RESULTS`].
 #[derive(Default)]
-struct Counters([AtomicU64; 7]);
+struct Counters([AtomicU64; RESULTS.len()]);
 
 impl Counters {
     const REPEATED: usize = 1;
@@ -139,11 +127,9 @@ impl Updates {
         self.rights.store(Arc::new(rights.into_iter().map(with_room).collect()));
     }
 
-    /// Returns the numbers of requests.
-    pub fn counts(&self) -> Counts {
-        let [applied, repeated, refused, not_authoritative, malformed, prerequisite, failed] =
-            self.counters.0.each_ref().map(|counter| counter.load(Ordering::Relaxed));
-        Counts { applied, repeated, refused, not_authoritative, malformed, prerequisite, failed }
+    /// Returns the numbers of requests since the start, by [`RESULTS`].
+    pub fn counts(&self) -> [u64; RESULTS.len()] {
+        self.counters.0.each_ref().map(|counter| counter.load(Ordering::Relaxed))
     }
 
     /// Returns the answer to a request with the opcode UPDATE; `None`: the refusal.

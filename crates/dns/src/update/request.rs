@@ -21,8 +21,6 @@ const PREREQUISITES_MAX: u16 = 64;
 /// A request to change a zone, well-formed, and not compared with the zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The identifier of the message.
-    pub id: u16,
     /// The name in the zone section.
     pub zone: Name,
     /// The class in the zone section.
@@ -73,28 +71,7 @@ impl Request {
         for _ in 0..header.additionals {
             at = Head::read(message, at).ok_or(Rcode::FORMERR)?.end;
         }
-        Ok(Request { id: header.id, zone, class: question.qclass, prerequisites, updates })
-    }
-
-    /// Returns the message, without compression and without additional records; `None` if it would be too long.
-    pub fn to_octets(&self) -> Option<Vec<u8>> {
-        let count = |records: &[Record]| u16::try_from(records.len()).ok();
-        let (answers, authorities) = (count(&self.prerequisites)?, count(&self.updates)?);
-        let flags = u16::from(Opcode::UPDATE.0) << 11;
-        let header = Header { id: self.id, flags, questions: 1, answers, authorities, additionals: 0 };
-        let mut octets = header.to_octets().to_vec();
-        octets.extend_from_slice(self.zone.as_wire());
-        octets.extend_from_slice(&RecordType::SOA.0.to_be_bytes());
-        octets.extend_from_slice(&self.class.0.to_be_bytes());
-        for Record { owner, rtype, class, ttl, rdata } in self.prerequisites.iter().chain(&self.updates) {
-            octets.extend_from_slice(owner.as_wire());
-            octets.extend_from_slice(&rtype.0.to_be_bytes());
-            octets.extend_from_slice(&class.0.to_be_bytes());
-            octets.extend_from_slice(&ttl.to_be_bytes());
-            octets.extend_from_slice(&u16::try_from(rdata.len()).ok()?.to_be_bytes());
-            octets.extend_from_slice(rdata);
-        }
-        (octets.len() <= usize::from(u16::MAX)).then_some(octets)
+        Ok(Request { zone, class: question.qclass, prerequisites, updates })
     }
 }
 

@@ -68,17 +68,12 @@ pub struct Edns {
     pub malformed_cookie: bool,
 }
 
-/// The options cannot be read: one extends past the end of the record. [`Edns`] reports lengths that an RFC forbids, because
-/// whether they are a fault depends on the transport and the settings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("malformed EDNS option")]
-pub struct MalformedOption;
-
 impl Edns {
     /// Reads an OPT record's CLASS, TTL and RDATA, the latter as the part of `message` from `start` to `end`. The options of an
-    /// unknown version are ignored.
+    /// unknown version are ignored. `None` if an option extends past the end of the record; lengths that an RFC forbids are in
+    /// the result, because whether they are a fault depends on the transport and the settings.
     #[inline]
-    pub fn read(class: u16, ttl: u32, message: &[u8], start: usize, end: usize) -> Result<Edns, MalformedOption> {
+    pub fn read(class: u16, ttl: u32, message: &[u8], start: usize, end: usize) -> Option<Edns> {
         let mut edns = Edns {
             payload_octets_max: class,
             version: (ttl >> 16) as u8,
@@ -86,17 +81,15 @@ impl Edns {
             ..Edns::default()
         };
         if edns.version != 0 {
-            return Ok(edns);
+            return Some(edns);
         }
         let mut at = start;
         while at < end {
-            let Some(&[code_high, code_low, high, low]) = message[at..end].first_chunk() else {
-                return Err(MalformedOption);
-            };
+            let &[code_high, code_low, high, low] = message[at..end].first_chunk()?;
             let length = usize::from(u16::from_be_bytes([high, low]));
             at += 4;
             if length > end - at {
-                return Err(MalformedOption);
+                return None;
             }
             match u16::from_be_bytes([code_high, code_low]) {
                 option::NSID => edns.nsid = true,
@@ -117,7 +110,7 @@ impl Edns {
             }
             at += length;
         }
-        Ok(edns)
+        Some(edns)
     }
 }
 
@@ -135,7 +128,7 @@ pub fn opt_head(payload_octets_max: u16, rcode: Rcode, dnssec_ok: bool, options_
 mod tests {
     use super::*;
 
-    fn read(options: &[u8]) -> Result<Edns, MalformedOption> {
+    fn read(options: &[u8]) -> Option<Edns> {
         Edns::read(1232, 0x8000, options, 0, options.len())
     }
 

@@ -146,7 +146,7 @@ impl Query {
                 // A malformed OPT record is still one: the response also has it.
                 let malformed = Edns { payload_octets_max: class, ..Edns::default() };
                 self.edns = Some(read.unwrap_or(malformed));
-                if read.is_err() {
+                if read.is_none() {
                     return Err(Fault::Opt);
                 }
             } else if rtype == RecordType::TSIG {

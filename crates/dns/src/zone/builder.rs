@@ -3,7 +3,6 @@
 //! Apart from compiling each owner's records, this creates a node for every empty non-terminal (RFC 4592 §2.2.2), counts each
 //! node's children, so that a change can remove an empty non-terminal, and marks the names below cuts and DNAMEs.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -70,26 +69,13 @@ const SINGLE_LEAF_NODES_MAX: usize = 512;
 const STRUCTURAL: u8 = flag::WILDCARD_CHILD | flag::OCCLUDED;
 
 impl Zone {
-    /// Compiles `contents`. It rejects only contents that cannot be served at all; checks find inconsistent ones.
-    pub fn build(contents: &Contents) -> Result<Zone, BuildError> {
-        let owners = contents.owners().map(|(owner, rrsets)| (Cow::Borrowed(owner), Cow::Borrowed(rrsets)));
-        Zone::build_from(contents, denial_of(contents)?, contents.owner_count(), owners)
-    }
-
-    /// Does the same, and frees each owner right after its compilation: the peak of memory is a third lower.
-    pub fn build_consuming(mut contents: Contents) -> Result<Zone, BuildError> {
-        let (denial, count) = (denial_of(&contents)?, contents.owner_count());
-        let owners = contents.take_owners().map(|(owner, rrsets)| (Cow::Owned(owner), Cow::Owned(rrsets)));
-        Zone::build_from(&contents, denial, count, owners)
-    }
-
-    fn build_from<'c>(
-        contents: &Contents,
-        denial: Option<Arc<Denial>>,
-        count: usize,
-        owners: impl Owners<'c>,
-    ) -> Result<Zone, BuildError> {
-        assemble(contents.apex(), Compilation::nodes(contents, count, owners)?, denial)
+    /// Compiles `contents`, and frees each owner right after its compilation, which makes the peak of memory a third lower. It rejects
+    /// only contents that cannot be served at all; checks find inconsistent ones.
+    pub fn build(mut contents: Contents) -> Result<Zone, BuildError> {
+        let too_large = |_: TooLarge| BuildError::TooLarge { apex: contents.apex().clone() };
+        let denial = Denial::build(&contents).map_err(too_large)?.map(Arc::new);
+        let (count, owners) = (contents.owner_count(), contents.take_owners());
+        assemble(contents.apex(), Compilation::nodes(&contents, count, owners)?, denial)
     }
 
     /// Returns this zone with all records of some owners replaced; the cost depends on the change, not on the size of the zone,
@@ -125,13 +111,8 @@ impl Zone {
                 let _ = contents.set_weights(&change.owner, *rtype, weights.clone());
             }
         }
-        Zone::build(&contents)
+        Zone::build(contents)
     }
-}
-
-fn denial_of(contents: &Contents) -> Result<Option<Arc<Denial>>, BuildError> {
-    let too_large = |_: TooLarge| BuildError::TooLarge { apex: contents.apex().clone() };
-    Ok(Denial::build(contents).map_err(too_large)?.map(Arc::new))
 }
 
 /// The nodes of a zone, with its totals.
@@ -147,30 +128,29 @@ impl Nodes {
     pub(super) fn push(&mut self, node: Vec<u8>) {
         let view = Node::at(&node);
         self.owner_count += usize::from(!view.is_empty_non_terminal());
-        self.labels_max = self.labels_max.max(labels_in(view.relative()));
+        self.labels_max = self.labels_max.max(labels_of(view.relative()).count());
         self.octets.push(node);
     }
 }
 
-/// Owners with their RRsets, in canonical order.
-trait Owners<'c>: Iterator<Item = (Cow<'c, Name>, Cow<'c, [Rrset]>)> {}
-
-impl<'c, I: Iterator<Item = (Cow<'c, Name>, Cow<'c, [Rrset]>)>> Owners<'c> for I {}
-
 /// Compiles all owners of a zone, and empty non-terminals.
-struct Compilation<'c, 'w> {
+struct Compilation<'c> {
     /// Has the weights.
-    contents: &'w Contents,
+    contents: &'c Contents,
     nodes: Nodes,
     /// The number of children of each node.
     children: Vec<u32>,
     /// The path from the apex to the last node: canonical order visits a name directly before the names below it.
-    path: Vec<(Cow<'c, Name>, usize)>,
+    path: Vec<(Name, usize)>,
 }
 
-impl<'c> Compilation<'c, '_> {
-    /// Returns the nodes of all owners, with empty non-terminals; the apex first.
-    fn nodes(contents: &Contents, count: usize, owners: impl Owners<'c>) -> Result<Nodes, BuildError> {
+impl<'c> Compilation<'c> {
+    /// Returns the nodes of all owners, which are in canonical order, with empty non-terminals; the apex first.
+    fn nodes(
+        contents: &'c Contents,
+        count: usize,
+        owners: impl Iterator<Item = (Name, Vec<Rrset>)>,
+    ) -> Result<Nodes, BuildError> {
         let (nodes, children) =
             (Nodes { octets: Vec::with_capacity(count), ..Nodes::default() }, Vec::with_capacity(count));
         let mut all = Compilation { contents, nodes, children, path: Vec::new() };
@@ -179,12 +159,12 @@ impl<'c> Compilation<'c, '_> {
             check_rdata(&owner, &rrsets)?;
             if denial::is_hashed(&rrsets) {
                 // Names of hashes do not exist as names (RFC 5155 §7.2.8).
-                rrsets = Cow::Owned(Denial::without_nsec3(&rrsets));
+                rrsets = Denial::without_nsec3(&rrsets);
                 if rrsets.is_empty() {
                     continue;
                 }
             }
-            if all.path.is_empty() && *owner != *contents.apex() {
+            if all.path.is_empty() && owner != *contents.apex() {
                 return Err(no_soa());
             }
             while all.path.last().is_some_and(|(above, _)| !owner.is_below(above)) {
@@ -193,7 +173,7 @@ impl<'c> Compilation<'c, '_> {
             let base = all.path.last().map_or(0, |(above, _)| above.label_count() + 1);
             let missing = if all.path.is_empty() { 0 } else { owner.label_count() - base };
             for skipped in (1..=missing).rev() {
-                all.add(Cow::Owned(ancestor(&owner, skipped)), &[]);
+                all.add(ancestor(&owner, skipped), &[]);
             }
             all.add(owner, &rrsets);
         }
@@ -206,7 +186,7 @@ impl<'c> Compilation<'c, '_> {
     }
 
     /// Adds a node below the last one of the path.
-    fn add(&mut self, name: Cow<'c, Name>, rrsets: &[Rrset]) {
+    fn add(&mut self, name: Name, rrsets: &[Rrset]) {
         let weights = |rtype| self.contents.weights(&name, rtype).map(<[u16]>::to_vec);
         let source = NodeSource { owner: &name, apex: self.contents.apex(), rrsets, weights: &weights };
         let mut node = compile::compile(&source);
@@ -377,7 +357,8 @@ impl Edit<'_> {
             owner_count += usize::from(change.node.as_deref().map(Node::at).is_some_and(is_owner));
             owner_count -= usize::from(zone.find(change.hash, &change.relative).is_some_and(is_owner));
         }
-        let labels = changes.iter().map(|change| labels_in(&change.relative)).max().unwrap_or(0) + zone.apex_labels();
+        let labels =
+            changes.iter().map(|change| labels_of(&change.relative).count()).max().unwrap_or(0) + zone.apex_labels();
         let apex_change = changes.iter().position(|change| change.relative.is_empty());
         let apex_node = match apex_change.map(|at| changes.swap_remove(at)) {
             Some(change) => change.node.expect("the apex is never removed"),
@@ -423,8 +404,4 @@ fn check_rdata(owner: &Name, rrsets: &[Rrset]) -> Result<(), BuildError> {
 fn ancestor(name: &Name, skipped: usize) -> Name {
     let octets: usize = name.labels().take(skipped).map(|label| label.len() + 1).sum();
     Name::from_wire(&name.as_wire()[octets..]).expect("a suffix of a name is a name")
-}
-
-fn labels_in(relative: &[u8]) -> usize {
-    labels_of(relative).count()
 }

@@ -20,7 +20,7 @@ pub use code::{Code, Severity, UnparsedRecords};
 pub use report::{CheckFinding, Report};
 
 use super::Contents;
-use super::denial;
+use super::denial::{self, has};
 use super::rrset::Rrset;
 use super::serial::Serial;
 use crate::wire::header::HEADER_OCTETS;
@@ -366,10 +366,6 @@ fn check_below_cut(view: &CheckContext<'_>, cut: &Name, owner: &Name, rrsets: &[
 
 fn is_glue(view: &CheckContext<'_>, owner: &Name, rtype: RecordType) -> bool {
     matches!(rtype, RecordType::A | RecordType::AAAA) && view.servers.contains(owner)
-}
-
-fn has(rrsets: &[Rrset], rtype: RecordType) -> bool {
-    rrsets.iter().any(|rrset| rrset.rtype == rtype)
 }
 
 /// Returns the last name in each record: the target of NS, MX, SRV and CNAME, the signer of RRSIG.

@@ -125,49 +125,11 @@ pub struct Reader {
     cache: Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>,
 }
 
-/// One step of [`ZoneDb::apply`].
-pub enum ZoneUpdate {
-    /// Serve this zone instead of the former version of its apex.
-    Publish(Arc<Zone>),
-    /// Stop serving this apex.
-    Remove(Name),
-}
-
-/// A change with the hash of its apex.
+/// A change of one apex: the zone to serve, or none.
 struct Step {
     hash: NameHash,
-    change: ZoneUpdate,
-}
-
-impl Step {
-    fn new(change: ZoneUpdate) -> Step {
-        match change {
-            ZoneUpdate::Publish(zone) => Step { hash: zone.apex_hash(), change: ZoneUpdate::Publish(zone) },
-            ZoneUpdate::Remove(apex) => {
-                let apex = apex.to_lowercase().into_owned();
-                Step { hash: Qname::of(apex.as_wire()).hash(0), change: ZoneUpdate::Remove(apex) }
-            }
-        }
-    }
-
-    /// Returns the apex in lower case, in wire form.
-    fn apex(&self) -> &[u8] {
-        match &self.change {
-            ZoneUpdate::Publish(zone) => zone.apex_octets(),
-            ZoneUpdate::Remove(apex) => apex.as_wire(),
-        }
-    }
-}
-
-/// The outcome of [`ZoneDb::apply`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Applied {
-    /// Zones with a new apex.
-    pub added: usize,
-    /// Zones that replaced another version.
-    pub replaced: usize,
-    /// The number of removed zones.
-    pub removed: usize,
+    apex: Name,
+    zone: Option<Arc<Zone>>,
 }
 
 impl Reader {
@@ -355,16 +317,11 @@ fn bucket_index(hash: NameHash, buckets: usize) -> usize {
 impl ZoneDb {
     /// Returns an empty map that is not ready, without numbers for zones.
     pub fn new() -> Self {
-        Self::with_numbers(0)
+        Self::with_policies(0, Policies::default())
     }
 
-    /// Creates an empty map with counter slots for the first `most` zones, by which their queries can be counted. Publish a zone
-    /// in at most one map.
-    pub fn with_numbers(most: usize) -> Self {
-        Self::with_policies(most, Policies::default())
-    }
-
-    /// Creates the same map for zones with policies.
+    /// Creates an empty map with counter slots for `most` zones, by which their queries can be counted: those that the policies
+    /// select, and the first others. Publish a zone in at most one map.
     pub fn with_policies(most: usize, policies: Policies) -> Self {
         let empty = Arc::new(Part::empty());
         let empty = Arc::new(Row(std::array::from_fn(|_| Arc::clone(&empty))));
@@ -390,19 +347,17 @@ impl ZoneDb {
         self.current.load_full()
     }
 
-    /// Applies all `changes` in one step: readers see none or all of them. Of several changes of one apex the last counts.
-    pub fn apply(&self, changes: impl IntoIterator<Item = ZoneUpdate>) -> Applied {
-        let mut steps: Vec<Step> = changes.into_iter().map(Step::new).collect();
+    /// Applies all `changes` in one step: readers see none or all of them. Each is an apex with the zone to serve instead of the
+    /// former version; without a zone, the apex is no longer served. Of several changes of one apex the last counts.
+    pub fn apply(&self, changes: impl IntoIterator<Item = (Name, Option<Arc<Zone>>)>) {
+        let step = |(apex, zone): (Name, _)| Step { hash: Qname::of(apex.as_wire()).hash(0), apex, zone };
+        let mut steps: Vec<Step> = changes.into_iter().map(step).collect();
         // Stable, so that two changes of one apex keep their order.
         steps.sort_by_key(|step| part_index(step.hash));
 
-        let mut publisher = self.lock();
-        publisher.numbers.assign(steps.iter().filter_map(|step| match &step.change {
-            ZoneUpdate::Publish(zone) => Some(&**zone),
-            ZoneUpdate::Remove(_) => None,
-        }));
+        let mut publisher = self.publisher.lock();
+        publisher.numbers.assign(steps.iter().filter_map(|step| step.zone.as_deref()));
         let mut next = Snapshot::clone(&self.current.load());
-        let mut applied = Applied::default();
         for steps in steps.chunk_by(|a, b| part_index(a.hash) == part_index(b.hash)) {
             let index = part_index(steps[0].hash);
             // Each list that readers can see is copied once.
@@ -413,30 +368,30 @@ impl ZoneDb {
                 *part = part.laid_out_for(zones_after);
             }
             for step in steps {
-                part.change(step, &mut applied, &mut publisher.depth_counts);
+                part.change(step, &mut publisher.depth_counts);
             }
         }
-        next.zone_count = next.zone_count + applied.added - applied.removed;
+        next.zone_count = publisher.depth_counts.iter().sum();
         next.depths = (0..=LABELS_MAX)
             .filter(|depth| publisher.depth_counts[*depth] > 0)
             .fold(0, |bits, depth| bits | 1 << depth);
         self.swap(publisher, next);
-        applied
     }
 
     /// Serves `zone` instead of the former version of its apex.
     pub fn publish(&self, zone: impl Into<Arc<Zone>>) {
-        self.apply([ZoneUpdate::Publish(zone.into())]);
+        let zone = zone.into();
+        self.apply([(zone.apex().clone(), Some(zone))]);
     }
 
     /// Serves all of `zones`, in one step.
     pub fn publish_many(&self, zones: impl IntoIterator<Item = Zone>) {
-        self.apply(zones.into_iter().map(|zone| ZoneUpdate::Publish(Arc::new(zone))));
+        self.apply(zones.into_iter().map(|zone| (zone.apex().clone(), Some(Arc::new(zone)))));
     }
 
-    /// Stops serving `apex`; returns whether it was served.
-    pub fn remove(&self, apex: &Name) -> bool {
-        self.apply([ZoneUpdate::Remove(apex.clone())]).removed > 0
+    /// Stops serving `apex`.
+    pub fn remove(&self, apex: &Name) {
+        self.apply([(apex.clone(), None)]);
     }
 
     /// Returns the zone at `apex`.
@@ -464,12 +419,12 @@ impl ZoneDb {
 
     /// Returns the maximum number of zones with counter slots.
     pub fn numbers_max(&self) -> usize {
-        self.lock().numbers.most()
+        self.publisher.lock().numbers.most()
     }
 
     /// Returns the apexes of zones that have or had numbers, by number.
     pub fn numbered(&self) -> Vec<Name> {
-        self.lock().numbers.apexes().to_vec()
+        self.publisher.lock().numbers.apexes().to_vec()
     }
 
     /// Lets the zones answer; a name outside all of them gets REFUSED.
@@ -478,7 +433,7 @@ impl ZoneDb {
     }
 
     fn become_ready(&self, readiness: Readiness) {
-        let publisher = self.lock();
+        let publisher = self.publisher.lock();
         let current = self.current.load();
         if current.readiness < readiness {
             let next = Snapshot { readiness, ..Snapshot::clone(&current) };
@@ -495,7 +450,7 @@ impl ZoneDb {
     /// Frees versions that no reader uses; returns the number of those still in use. Every publish also does this; call it
     /// periodically, so that the last replaced version does not stay during a quiet hour.
     pub fn reclaim(&self) -> usize {
-        let mut publisher = self.lock();
+        let mut publisher = self.publisher.lock();
         let unused = publisher.take_unused();
         let held = publisher.retired.len();
         drop(publisher);
@@ -509,11 +464,6 @@ impl ZoneDb {
         // Freeing a large zone takes milliseconds, and needs no lock.
         drop(publisher);
         drop(unused);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Publisher> {
-        // A panic leaves no partial change: readers see only the swap at the end.
-        self.publisher.lock()
     }
 }
 
@@ -531,30 +481,25 @@ impl Publisher {
 }
 
 impl Part {
-    fn change(&mut self, step: &Step, applied: &mut Applied, depth_counts: &mut [usize]) {
+    fn change(&mut self, step: &Step, depth_counts: &mut [usize]) {
         let hash = step.hash;
         let mut zone_count = self.zone_count;
         let Some(bucket) = self.bucket_mut(hash) else { return };
         let mut entries: Vec<Entry> = bucket.as_deref().unwrap_or_default().to_vec();
-        let at = entries.iter().position(|entry| entry.hash == hash && entry.zone.apex_octets() == step.apex());
-        match (&step.change, at) {
-            (ZoneUpdate::Publish(zone), Some(at)) => {
-                entries[at].zone = Arc::clone(zone);
-                applied.replaced += 1;
-            }
-            (ZoneUpdate::Publish(zone), None) => {
+        let at = entries.iter().position(|entry| entry.hash == hash && *entry.zone.apex() == step.apex);
+        match (&step.zone, at) {
+            (Some(zone), Some(at)) => entries[at].zone = Arc::clone(zone),
+            (Some(zone), None) => {
                 entries.push(Entry { hash, zone: Arc::clone(zone) });
-                applied.added += 1;
                 zone_count += 1;
                 depth_counts[zone.apex_labels()] += 1;
             }
-            (ZoneUpdate::Remove(_), Some(at)) => {
+            (None, Some(at)) => {
                 let removed = entries.swap_remove(at).zone;
-                applied.removed += 1;
                 zone_count -= 1;
                 depth_counts[removed.apex_labels()] -= 1;
             }
-            (ZoneUpdate::Remove(_), None) => return,
+            (None, None) => return,
         }
         *bucket = (!entries.is_empty()).then(|| entries.into());
         self.zone_count = zone_count;

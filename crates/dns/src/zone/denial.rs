@@ -191,17 +191,6 @@ impl Denial {
         rrsets.iter().filter_map(|rrset| nsec3_part(rrset, false)).collect()
     }
 
-    /// Returns the owners of NSEC3 records with these records.
-    pub(super) fn hashed_owners(&self, apex: &Name) -> impl Iterator<Item = (Name, Vec<Rrset>)> {
-        let of_chain = self.is_hashed_chain().then(|| self.chain.values());
-        of_chain.into_iter().flatten().chain(self.leftover.values()).map(|octets| {
-            let node = Node::at(octets);
-            let wire = [node.relative_as_written(), apex.as_wire()].concat();
-            let name = Name::from_wire(&wire).expect("it was a name when it was compiled");
-            (name, node.to_rrsets(apex))
-        })
-    }
-
     /// Returns the nodes of NSEC3 owners, which are not among those of the zone, after this key; each with its key.
     pub fn hashed_nodes_after(&self, key: Option<&HashedKey>) -> impl Iterator<Item = (HashedKey, Node<'_>)> {
         let (chain, leftover) = match key {
@@ -245,13 +234,13 @@ impl Denial {
             return None;
         }
         // Hashes before the first are covered by the last: the chain is a ring.
-        let (found, node) = self.chain.at_or_before(hash).or_else(|| self.chain.last())?;
+        let (found, node) = self.chain.at_or_before(hash).or_else(|| self.chain.at_or_before(&[u8::MAX; 20]))?;
         let node = Node::at(node);
         Some(if found == hash { Nsec3::Matching(node) } else { Nsec3::Covering(node) })
     }
 }
 
-fn has(rrsets: &[Rrset], rtype: RecordType) -> bool {
+pub(super) fn has(rrsets: &[Rrset], rtype: RecordType) -> bool {
     rrsets.iter().any(|rrset| rrset.rtype == rtype)
 }
 
@@ -469,7 +458,7 @@ mod tests {
             for (owner, rrsets) in owners.chain([(apex.clone(), at_apex(1))]) {
                 rrsets.into_iter().for_each(|rrset| contents.set(owner.clone(), rrset).expect("is in the zone"));
             }
-            let before = Zone::build(&contents).expect("has a SOA");
+            let before = Zone::build(contents).expect("has a SOA");
             let change = |owner, rrsets| OwnerChange { owner, rrsets, weights: vec![] };
             let unlinked = before.with_changes(&[change(owner(500), vec![])]).expect("has a SOA");
             let renewed = unlinked.with_changes(&[change(apex.clone(), at_apex(2))]).expect("has a SOA");

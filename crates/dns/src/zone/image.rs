@@ -19,7 +19,7 @@ use super::node::Node;
 use super::qname::{NameHash, Qname, wildcard_hash};
 use super::rrset::Rrset;
 use super::serial::Serial;
-use crate::wire::Name;
+use crate::wire::{Name, RecordType};
 
 /// A zone, compiled: made by [`Zone::build`] and [`Zone::with_changes`].
 pub struct Zone {
@@ -250,7 +250,12 @@ impl Zone {
     pub fn owner(&self, owner: &Name) -> Vec<Rrset> {
         let qname = Qname::of(owner.as_wire());
         let Some(relative) = self.relative(&qname, 0) else { return Vec::new() };
-        self.find(qname.hash(0), relative).map_or_else(Vec::new, |node| self.rrsets_of(node))
+        self.find(qname.hash(0), relative).map_or_else(Vec::new, |node| node.to_rrsets(&self.apex))
+    }
+
+    /// Returns the SOA RRset; `None` for an unavailable zone.
+    pub fn soa(&self) -> Option<Rrset> {
+        Some(self.apex_node()?.get(RecordType::SOA)?.to_rrset(&[], &self.apex))
     }
 
     /// Returns the zone's records, read from the image.
@@ -258,7 +263,7 @@ impl Zone {
         let mut contents = Contents::new(self.apex.clone());
         for node in self.nodes().filter(|node| !node.is_empty_non_terminal()) {
             let owner = self.name_of(node);
-            for rrset in self.rrsets_of(node) {
+            for rrset in node.to_rrsets(&self.apex) {
                 contents.set(owner.clone(), rrset).expect("owners and types of a zone were checked when it was built");
             }
             for records in node.rrsets() {
@@ -269,8 +274,9 @@ impl Zone {
                 }
             }
         }
-        for (owner, rrsets) in self.denial.iter().flat_map(|denial| denial.hashed_owners(&self.apex)) {
-            for Rrset { rtype, ttl, rdata } in rrsets {
+        for (_, node) in self.denial.iter().flat_map(|denial| denial.hashed_nodes_after(None)) {
+            let owner = self.name_of(node);
+            for Rrset { rtype, ttl, rdata } in node.to_rrsets(&self.apex) {
                 for rdata in rdata {
                     // Not set, because signatures over other records may be present.
                     contents.add(owner.clone(), rtype, ttl, rdata).expect("hashed owners are in the zone");
@@ -322,10 +328,6 @@ impl Zone {
     fn name_of(&self, node: Node<'_>) -> Name {
         let wire = [node.relative_as_written(), self.apex.as_wire()].concat();
         Name::from_wire(&wire).expect("a node's name was a name when it was compiled")
-    }
-
-    fn rrsets_of(&self, node: Node<'_>) -> Vec<Rrset> {
-        node.to_rrsets(&self.apex)
     }
 }
 

@@ -13,20 +13,13 @@ const CHUNK: usize = 16;
 const QUEUE_MAX: usize = 8;
 
 /// Applies `work` to each item, on several threads if there are many; returns the items with their results, in order.
-pub fn in_parallel<'a, T: Sync, R: Send>(items: &'a [T], work: impl Fn(&T) -> R + Sync) -> Vec<(&'a T, R)> {
+pub fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<(&T, R)> {
     // The number of permitted threads requires reading some files.
     let threads = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if items.len() < PARALLEL_MIN { 1 } else { threads() };
-    if threads == 1 {
-        return items.iter().map(|item| (item, work(item))).collect();
-    }
-    let work = &work;
-    std::thread::scope(|scope| {
-        let parts = items.chunks(items.len().div_ceil(threads));
-        let part = |part: &'a [T]| scope.spawn(move || part.iter().map(|item| (item, work(item))).collect::<Vec<_>>());
-        let running: Vec<_> = parts.map(part).collect();
-        running.into_iter().flat_map(|thread| thread.join().expect("the work does not panic")).collect()
-    })
+    let mut results = Vec::with_capacity(items.len());
+    in_order(threads, items, work, |item, result| results.push((item, result)));
+    results
 }
 
 /// Does `work` for each of `items` on `threads` threads, and passes the results to `take` here, in order, as soon as possible.

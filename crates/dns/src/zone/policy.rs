@@ -28,13 +28,27 @@ pub enum Counters {
     Never,
 }
 
-/// The zones that a policy is for.
+/// Some zones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ZonePattern {
     /// The zone with this apex.
     Apex(Name),
     /// All zones below this name: `*.NAME`, or `*` for the root.
     Below(Name),
+}
+
+impl ZonePattern {
+    /// Returns whether one of the patterns contains a zone; without patterns, all zones are meant.
+    pub fn any(patterns: &[ZonePattern], apex: &Name) -> bool {
+        patterns.is_empty() || patterns.iter().any(|pattern| pattern.contains(apex))
+    }
+
+    fn contains(&self, apex: &Name) -> bool {
+        match self {
+            ZonePattern::Apex(name) => name == apex,
+            ZonePattern::Below(name) => apex.is_below(name),
+        }
+    }
 }
 
 impl FromStr for ZonePattern {

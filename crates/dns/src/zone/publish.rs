@@ -26,7 +26,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::builder::{BuildError, OwnerChange};
 use super::contents::Contents;
-use super::db::{ZoneDb, ZoneUpdate};
+use super::db::ZoneDb;
 use super::diff;
 use super::image::{DENIES_ALWAYS, Unavailable, Zone};
 use super::serial::Serial;
@@ -159,7 +159,7 @@ struct Origins {
 
 /// Compiles the contents of a whole zone, for [`What::Whole`]. Many zones can be compiled in parallel before one step.
 pub fn build(contents: Contents) -> Result<Arc<Zone>, BuildError> {
-    Zone::build_consuming(contents).map(Arc::new)
+    Zone::build(contents).map(Arc::new)
 }
 
 impl Change {
@@ -245,10 +245,8 @@ impl Publisher {
         let zone = |version: &Option<Version>| version.as_ref().map(|version| Arc::as_ptr(&version.zone));
         step.swaps.retain(|swap| zone(&swap.before) != zone(&swap.after));
         if !step.swaps.is_empty() {
-            self.db.apply(step.swaps.iter().map(|swap| match &swap.after {
-                Some(after) => ZoneUpdate::Publish(Arc::clone(&after.zone)),
-                None => ZoneUpdate::Remove(swap.apex.clone()),
-            }));
+            let after = |swap: &Swap| swap.after.as_ref().map(|after| Arc::clone(&after.zone));
+            self.db.apply(step.swaps.iter().map(|swap| (swap.apex.clone(), after(swap))));
         }
         if !step.swaps.is_empty() || step.files_changed {
             state.listeners.iter().for_each(|listener| listener(&step));

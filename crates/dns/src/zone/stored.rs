@@ -91,7 +91,7 @@ mod tests {
     fn zones_come_back_the_same() {
         for hosts in [0, 2_000] {
             let contents = contents(hosts);
-            let zone = Zone::build(&contents).expect("it has a SOA");
+            let zone = Zone::build(contents).expect("it has a SOA");
             let octets = store(&zone).expect("it is plain");
             let back = restore(&octets).expect("it was stored");
             assert_eq!(back.contents(), zone.contents(), "{hosts} hosts");
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn hashes_of_another_process_are_not_kept() {
-        let zone = Zone::build(&contents(0)).expect("it has a SOA");
+        let zone = Zone::build(contents(0)).expect("it has a SOA");
         let mut octets = store(&zone).expect("it is plain");
         let nodes_at = 5 + zone.apex().as_wire().len();
         octets[nodes_at..nodes_at + 8].fill(0xee);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn what_is_no_zone_is_refused() {
-        let octets = store(&Zone::build(&contents(0)).expect("it has a SOA")).expect("it is plain");
+        let octets = store(&Zone::build(contents(0)).expect("it has a SOA")).expect("it is plain");
         assert!(restore(&[]).is_none());
         for end in [3, 4, 5, 20, octets.len() - 1] {
             assert!(restore(&octets[..end]).is_none(), "cut at {end}");
@@ -133,7 +133,7 @@ mod tests {
     /// The layout is part of what is stored: when this fails, [`FORMAT`] needs another number, and this another sum.
     #[test]
     fn the_layout_is_the_one_of_its_format() {
-        let mut octets = store(&Zone::build(&contents(0)).expect("it has a SOA")).expect("it is plain");
+        let mut octets = store(&Zone::build(contents(0)).expect("it has a SOA")).expect("it is plain");
         // Hashes differ from process to process: clear the known ones.
         let zone = restore(&octets).expect("it was stored");
         let mut hashes: Vec<[u8; 8]> = zone.nodes().map(|node| node.hash().to_le_bytes()).collect();

@@ -310,39 +310,30 @@ impl Folder {
         let concerned = self.special().filter(|(_, known)| known.state == State::Contended || includes_one(known));
         let mut listed: BTreeSet<FilePath> = concerned.map(|(path, _)| path.clone()).collect();
         listed.extend(names.iter().filter(|name| is_zone_file(name)).map(|name| FilePath(self.path.join(name).into())));
-        let mut released = Vec::new();
-        listed.retain(|path| {
-            let stays = path.symlink_metadata().is_ok_and(|metadata| !metadata.is_dir());
-            if !stays {
-                self.special.remove(path);
-                let gave = self.files.remove(path).and_then(|known| known.gives);
-                released.extend(gave.map(|apex| (apex, path.clone())));
-            }
-            stays
-        });
-        released.iter().for_each(|(apex, _)| drop(self.holders.remove(apex)));
-        (listed.into_iter().collect(), released)
+        let is_file = |path: &FilePath| path.symlink_metadata().is_ok_and(|metadata| !metadata.is_dir());
+        let (listed, gone): (Vec<_>, Vec<_>) = listed.into_iter().partition(is_file);
+        let released = gone.iter().filter_map(|path| self.forget(path)).collect();
+        (listed, released)
     }
 
     /// Removes the files that no longer exist, and returns their zones.
     fn forget_vanished(&mut self, listed: &[FilePath]) -> Vec<(Name, FilePath)> {
-        let mut released = Vec::new();
-        let (holders, special) = (&mut self.holders, &mut self.special);
         let mut listed = listed.iter().peekable();
         // Both are sorted alike: one walk along both.
-        self.files.retain(|path, known| {
-            while listed.next_if(|next| *next < path).is_some() {}
-            let stays = listed.peek() == Some(&path);
-            if !stays {
-                special.remove(path);
-                if let Some(apex) = known.gives.take() {
-                    holders.remove(&apex);
-                    released.push((apex, path.clone()));
-                }
-            }
-            stays
-        });
-        released
+        let is_gone = |path: &&FilePath| {
+            while listed.next_if(|next| next < path).is_some() {}
+            listed.peek() != Some(path)
+        };
+        let gone: Vec<FilePath> = self.files.keys().filter(is_gone).cloned().collect();
+        gone.iter().filter_map(|path| self.forget(path)).collect()
+    }
+
+    /// Forgets a file; returns the zone that it provides.
+    fn forget(&mut self, path: &FilePath) -> Option<(Name, FilePath)> {
+        self.special.remove(path);
+        let apex = self.files.remove(path)?.gives?;
+        self.holders.remove(&apex);
+        Some((apex, path.clone()))
     }
 
     /// Applies the result of a thread for a file.

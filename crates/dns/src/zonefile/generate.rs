@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use super::finding::Fault;
 use super::scan::Word;
-use super::values::expected_but;
+use super::values::{digits, expected_but};
 use crate::wire::RecordType;
 
 /// The maximum number of records of one directive: a reverse zone of 16 bits.
@@ -32,10 +32,7 @@ impl Range {
             let text = std::str::from_utf8(word.raw).ok()?;
             let (range, step) = text.split_once('/').unwrap_or((text, "1"));
             let (start, stop) = range.split_once('-')?;
-            let number = |digits: &str| {
-                let plain = digits.bytes().all(|octet| octet.is_ascii_digit());
-                digits.parse::<u32>().ok().filter(|number| plain && *number <= i32::MAX as u32)
-            };
+            let number = |text: &str| digits(text.as_bytes()).filter(|number| *number <= i32::MAX as u32);
             let range = Range { start: number(start)?, stop: number(stop)?, step: number(step)? };
             (range.step > 0 && range.start <= range.stop).then_some(range)
         };

@@ -12,42 +12,22 @@ use std::sync::Arc;
 /// The maximum size of a zone file or included file in octets: some ten million records.
 pub const FILE_OCTETS_MAX: u64 = 1 << 30;
 
-/// The reason why a file is not included.
-#[derive(Debug, thiserror::Error)]
-pub enum IncludeError {
-    /// Includes are off here.
-    #[error("$INCLUDE cannot be used here")]
-    Refused,
-    /// The file is outside the directory.
-    #[error("{} is outside {}; a zone file can include only files in its own directory and below", .path.display(), .root.display())]
-    Outside {
-        /// The file, links resolved.
-        path: PathBuf,
-        /// The directory of all permitted files.
-        root: PathBuf,
-    },
-    /// The file cannot be read.
-    #[error("failed to read {}: {reason}", .path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        reason: String,
-    },
-}
-
 /// The source of the texts of included files.
 pub trait Includes {
     /// Returns the path and text of the file that `name` means in `includer`.
-    fn open(&mut self, includer: &Path, name: &Path) -> Result<(Arc<Path>, Vec<u8>), IncludeError>;
+    ///
+    /// # Errors
+    ///
+    /// The reason why the file is not included.
+    fn open(&mut self, includer: &Path, name: &Path) -> Result<(Arc<Path>, Vec<u8>), String>;
 }
 
 /// Rejects every include, for text that is not from a file.
 pub struct NoIncludes;
 
 impl Includes for NoIncludes {
-    fn open(&mut self, _: &Path, _: &Path) -> Result<(Arc<Path>, Vec<u8>), IncludeError> {
-        Err(IncludeError::Refused)
+    fn open(&mut self, _: &Path, _: &Path) -> Result<(Arc<Path>, Vec<u8>), String> {
+        Err("$INCLUDE cannot be used here".to_owned())
     }
 }
 
@@ -71,15 +51,19 @@ impl<'a> FolderIncludes<'a> {
 }
 
 impl Includes for FolderIncludes<'_> {
-    fn open(&mut self, includer: &Path, name: &Path) -> Result<(Arc<Path>, Vec<u8>), IncludeError> {
+    fn open(&mut self, includer: &Path, name: &Path) -> Result<(Arc<Path>, Vec<u8>), String> {
         let path = includer.parent().unwrap_or(Path::new("")).join(name);
         self.opened.push(path.clone());
-        let unreadable = |error: io::Error| IncludeError::Unreadable { path: path.clone(), reason: error.to_string() };
+        let unreadable = |error: io::Error| format!("failed to read {}: {error}", path.display());
         let root = if self.root.as_os_str().is_empty() { Path::new(".") } else { self.root };
         let root = root.canonicalize().map_err(unreadable)?;
         let real = path.canonicalize().map_err(unreadable)?;
         if !real.starts_with(&root) {
-            return Err(IncludeError::Outside { path: real, root });
+            return Err(format!(
+                "{} is outside {}; a zone file can include only files in its own directory and below",
+                real.display(),
+                root.display()
+            ));
         }
         let mut text = Vec::new();
         read_file(&real, &mut text).map_err(unreadable)?;

@@ -2,7 +2,7 @@
 
 use super::finding::Fault;
 use super::scan::{Scanner, Word};
-use super::values::{expected_but, print};
+use super::values::{digits, expected_but, print};
 
 const EQUATOR: u32 = 1 << 31;
 /// The origin of altitudes: 100,000 m below the reference spheroid, in centimeters.
@@ -103,11 +103,8 @@ fn need<'a>(scanner: &mut Scanner<'a>, what: &str) -> Result<Word<'a>, Fault> {
         .ok_or_else(|| Fault::new(scanner.position(), "rdata", format!("expected {what}, found the end of the record")))
 }
 
-fn whole(digits: &[u8], max: u64) -> Option<u64> {
-    if digits.is_empty() || digits.len() > 9 || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    Some(digits.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'))).filter(|value| *value <= max)
+fn whole(text: &[u8], max: u64) -> Option<u64> {
+    digits(text).filter(|value| text.len() <= 9 && *value <= max)
 }
 
 /// Parses meters with an optional sign and `m`; returns centimeters.

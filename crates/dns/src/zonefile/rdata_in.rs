@@ -7,7 +7,7 @@ use data_encoding::{BASE32HEX_NOPAD, BASE64, HEXUPPER_PERMISSIVE};
 
 use super::finding::Fault;
 use super::scan::{Scanner, Word};
-use super::values::{expected_but, number, push_name, push_text, seconds, timestamp};
+use super::values::{digits, expected_but, number, push_name, push_text, seconds, timestamp};
 use super::{location, svc};
 use crate::wire::rdata::{self, Field, RDATA_OCTETS_MAX};
 use crate::wire::{Name, RecordType};
@@ -358,9 +358,6 @@ fn address_prefix(text: &str) -> Option<Vec<u8>> {
     };
     let (family, rest) = text.split_once(':')?;
     let (address, prefix) = rest.split_once('/')?;
-    if !prefix.bytes().all(|octet| octet.is_ascii_digit()) {
-        return None;
-    }
     let (family, address) = match family {
         "1" => (1u16, address.parse::<std::net::Ipv4Addr>().ok()?.octets().to_vec()),
         "2" => (2u16, address.parse::<std::net::Ipv6Addr>().ok()?.octets().to_vec()),
@@ -368,7 +365,7 @@ fn address_prefix(text: &str) -> Option<Vec<u8>> {
     };
     let significant = address.iter().rposition(|octet| *octet != 0).map_or(0, |last| last + 1);
     let mut wire = family.to_be_bytes().to_vec();
-    wire.push(prefix.parse().ok()?);
+    wire.push(digits(prefix.as_bytes())?);
     wire.push(negated | significant as u8);
     wire.extend_from_slice(&address[..significant]);
     Some(wire)
@@ -377,11 +374,7 @@ fn address_prefix(text: &str) -> Option<Vec<u8>> {
 /// A number up to `max`, or a mnemonic of `table`.
 fn coded(text: &str, table: &[(&str, u16)], max: u16) -> Option<u16> {
     if text.starts_with(|first: char| first.is_ascii_digit()) {
-        return text
-            .bytes()
-            .all(|octet| octet.is_ascii_digit())
-            .then(|| text.parse().ok())?
-            .filter(|code| *code <= max);
+        return digits(text.as_bytes()).filter(|code| *code <= max);
     }
     table.iter().find(|(mnemonic, _)| mnemonic.eq_ignore_ascii_case(text)).map(|(_, code)| *code)
 }

@@ -396,7 +396,7 @@ impl<'i, S: Sink> Reader<'i, S> {
         let file =
             String::from_utf8(file).map_err(|_| fault(format!("{} is not a file name in UTF-8", word.shown())))?;
         let includer = self.files[self.file as usize].clone();
-        let (path, text) = self.includes.open(&includer, Path::new(&file)).map_err(|error| fault(error.to_string()))?;
+        let (path, text) = self.includes.open(&includer, Path::new(&file)).map_err(fault)?;
         if self.open.iter().any(|file| self.files[*file as usize] == path) {
             return Err(fault(format!("{} includes itself", path.display())));
         }

@@ -9,7 +9,7 @@ use data_encoding::BASE64;
 
 use super::finding::Fault;
 use super::scan::{Scanner, Word};
-use super::values::{expected_but, print, push_quoted, push_separated, push_text};
+use super::values::{digits, expected_but, print, push_quoted, push_separated, push_text};
 use crate::wire::rdata::svc_params;
 
 /// The keys with names (IANA registry of service parameter keys).
@@ -87,9 +87,8 @@ fn read_key(text: &[u8]) -> Option<u16> {
 
 /// Reads `keyNNN`, whose value is used unchanged for any number (RFC 9460 §2.1).
 fn read_numbered_key(text: &[u8]) -> Option<u16> {
-    let digits = std::str::from_utf8(text.strip_prefix(b"key")?).ok()?;
-    let plain = digits.bytes().all(|octet| octet.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
-    plain.then(|| digits.parse().ok())?
+    let number = text.strip_prefix(b"key")?;
+    digits(number).filter(|_| number == b"0" || !number.starts_with(b"0"))
 }
 
 fn read_param(word: &Word<'_>) -> Result<(u16, Vec<u8>), Fault> {
@@ -110,10 +109,7 @@ fn read_param(word: &Word<'_>) -> Result<(u16, Vec<u8>), Fault> {
             keys.concat()
         }),
         1 => read_alpn(&text),
-        3 => utf8(&text)
-            .filter(|text| text.bytes().all(|octet| octet.is_ascii_digit()))
-            .and_then(|text| text.parse::<u16>().ok())
-            .map(|port| port.to_be_bytes().to_vec()),
+        3 => digits(&text).map(|port: u16| port.to_be_bytes().to_vec()),
         4 => list(&text, |item| Some(utf8(item)?.parse::<Ipv4Addr>().ok()?.octets())).map(|hints| hints.concat()),
         5 => BASE64.decode(&text).ok(),
         6 => list(&text, |item| Some(utf8(item)?.parse::<Ipv6Addr>().ok()?.octets())).map(|hints| hints.concat()),

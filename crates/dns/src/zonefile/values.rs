@@ -2,6 +2,11 @@
 
 use std::fmt::Display;
 use std::io::Write as _;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
 
 use super::finding::Fault;
 use super::scan::Word;
@@ -63,11 +68,13 @@ pub(super) fn name(word: &Word<'_>, origin: Option<&Name>) -> Result<Name, Fault
 
 /// Parses `word` as a decimal number up to `max`; `expected` describes its use.
 pub(super) fn number(word: &Word<'_>, max: u64, expected: &str) -> Result<u64, Fault> {
-    let digits = !word.quoted && !word.raw.is_empty() && word.raw.iter().all(u8::is_ascii_digit);
-    let value = digits
-        .then(|| word.raw.iter().try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0'))))
-        .flatten();
-    value.filter(|value| *value <= max).ok_or_else(|| expected_but(word, expected, "number"))
+    digits(word.raw).filter(|value| !word.quoted && *value <= max).ok_or_else(|| expected_but(word, expected, "number"))
+}
+
+/// Reads a decimal number without a sign.
+pub(super) fn digits<T: FromStr>(text: &[u8]) -> Option<T> {
+    let text = std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|octet| octet.is_ascii_digit()))?;
+    text.parse().ok()
 }
 
 /// "expected X, found 'word'".
@@ -138,59 +145,24 @@ pub(super) fn push_text(word: &Word<'_>, out: &mut Vec<u8>) -> Result<(), Fault>
     Ok(())
 }
 
-const SECONDS_A_DAY: i64 = 86_400;
-
 /// Seconds since 1970 of `YYYYMMDDHHmmSS`, or a plain number of at most ten digits (RFC 4034 §3.2). A date before 1970 or after
 /// 2106 is reduced to 32 bits, because times of signatures are compared as serial numbers (§3.1.5).
-pub(super) fn timestamp(digits: &[u8]) -> Option<u32> {
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+pub(super) fn timestamp(text: &[u8]) -> Option<u32> {
+    if text.len() <= 10 {
+        return digits(text);
+    }
+    if text.len() != 14 {
         return None;
     }
-    let value = |from: usize, to: usize| digits[from..to].iter().fold(0i64, |sum, d| sum * 10 + i64::from(d - b'0'));
-    if digits.len() <= 10 {
-        return u32::try_from(value(0, digits.len())).ok();
-    }
-    if digits.len() != 14 {
-        return None;
-    }
-    let (year, month, day) = (value(0, 4), value(4, 6), value(6, 8));
-    let (hour, minute, second) = (value(8, 10), value(10, 12), value(12, 14));
-    // A day that does not exist in the month converts back to another date.
-    let days = days_from_civil(year, month, day);
-    if civil_from_days(days) != (year, month, day) || hour > 23 || minute > 59 || second > 59 {
-        return None;
-    }
-    Some((days * SECONDS_A_DAY + hour * 3600 + minute * 60 + second) as u32)
+    let part = |at: usize| digits(&text[at..at + 2]);
+    let time = DateTime::new(digits(&text[..4])?, part(4)?, part(6)?, part(8)?, part(10)?, part(12)?, 0).ok()?;
+    Some(Offset::UTC.to_timestamp(time).ok()?.as_second() as u32)
 }
 
 /// Returns seconds since 1970 as `YYYYMMDDHHmmSS`.
 pub(super) fn timestamp_text(seconds: u32) -> String {
-    let seconds = i64::from(seconds);
-    let (year, month, day) = civil_from_days(seconds / SECONDS_A_DAY);
-    let rest = seconds % SECONDS_A_DAY;
-    format!("{year:04}{month:02}{day:02}{:02}{:02}{:02}", rest / 3600, rest / 60 % 60, rest % 60)
-}
-
-/// Returns the days since 1970-01-01 in the Gregorian calendar, in eras of 400 years that begin in March, so that the leap day
-/// is the last day of a year.
-fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year - era * 400;
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
-}
-
-fn civil_from_days(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days - era * 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month, day_of_year - (153 * shifted_month + 2) / 5 + 1)
+    let time = Timestamp::from_second(seconds.into()).expect("jiff has the years up to 9999");
+    time.strftime("%Y%m%d%H%M%S").to_string()
 }
 
 /// Appends the text of `value`.

@@ -42,7 +42,7 @@ pub fn contents(apex: &str, text: &str) -> Contents {
 /// A zone with SOA and NS, and these lines.
 pub fn zone(apex: &str, text: &str) -> Zone {
     let text = format!("@ SOA ns.elsewhere. admin\n@ NS ns.elsewhere.\n{text}");
-    Zone::build(&contents(apex, &text)).expect("a zone of a test")
+    Zone::build(contents(apex, &text)).expect("a zone of a test")
 }
 
 /// Lines of `count` signatures of 256 octets each over the records of this type of `owner`.

@@ -169,7 +169,7 @@ pub fn shard(addresses: u8) -> Zone {
         text.resize(200, b'x');
         add("large.shard.example.", TXT, &text);
     }
-    Zone::build(&contents).unwrap()
+    Zone::build(contents).unwrap()
 }
 
 /// A query without EDNS.

@@ -34,7 +34,7 @@ fn large(names: u32) -> Zone {
         let owner: Name = format!("name-{number}.shard.example.").parse().unwrap();
         contents.add(owner, RecordType::A, Ttl::MAX, number.to_be_bytes().into()).unwrap();
     }
-    Zone::build(&contents).unwrap()
+    Zone::build(contents).unwrap()
 }
 
 fn server(db: &ZoneDb, rule: Rule, change: impl FnOnce(&mut Config)) -> Server {

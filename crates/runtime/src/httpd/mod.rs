@@ -31,7 +31,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
@@ -238,7 +237,9 @@ async fn connection(
     match tokio::time::timeout(limits.handshake, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
             reported.insert(Encrypted);
-            if let Some(certificate) = stream.get_ref().1.peer_certificates().and_then(subject) {
+            // The first certificate is the client's.
+            let chain = stream.get_ref().1.peer_certificates();
+            if let Some(certificate) = chain.and_then(|chain| ClientCertificate::from_der(chain.first()?)) {
                 reported.insert(certificate);
             }
             requests(stream, peer, reported, router, place, limits, stop).await;
@@ -338,15 +339,11 @@ async fn respond(
     response.map(|body| pace::paced(body, limits.stall, in_flight))
 }
 
-/// Returns the subject of the first certificate, `None` if it has no common name.
-fn subject(chain: &[CertificateDer<'_>]) -> Option<ClientCertificate> {
-    ClientCertificate::from_der(chain.first()?)
-}
-
 #[cfg(test)]
 mod tests {
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio_rustls::rustls::pki_types::CertificateDer;
 
     use super::*;
 

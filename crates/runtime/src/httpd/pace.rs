@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
+use http_body_util::BodyExt as _;
 use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
@@ -45,33 +46,12 @@ pub(super) fn paced(body: Body, stall: Duration, in_flight: InFlight) -> Body {
 }
 
 /// Wraps `body`, which keeps `held` until it is consumed or dropped.
-pub fn holding(body: Body, held: impl Send + Unpin + 'static) -> Body {
-    Body::new(Holding { body, _held: held })
-}
-
-struct Holding<T> {
-    body: Body,
-    _held: T,
-}
-
-impl<T: Send + Unpin + 'static> HttpBody for Holding<T> {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+pub fn holding(body: Body, held: impl Send + 'static) -> Body {
+    // The closure lives as long as the body.
+    Body::new(body.map_err(move |error| {
+        let _held = &held;
+        error
+    }))
 }
 
 struct Paced {

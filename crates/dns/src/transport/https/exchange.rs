@@ -6,14 +6,14 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::super::requests::Requests;
 use super::super::stream::CloseReason;
 use super::super::worker::MESSAGE_OCTETS_MAX;
-use super::request::{self, Refusal, Source, TemplatePath};
+use super::request::{self, Source, TemplatePath};
 use super::response;
 
 /// The maximum total size of the queries of a connection that are not answered yet: two of the largest ones. With less, a client could
@@ -37,7 +37,7 @@ pub(super) struct Aborted;
 /// The reason why there is no answer.
 enum Unanswered {
     /// The client gets a status.
-    Refused(Refusal),
+    Refused(StatusCode),
     /// The client has cancelled the request, or the connection has failed.
     Cancelled,
     /// The connection ends.
@@ -57,7 +57,7 @@ impl Exchanges {
         let response = match response {
             Ok(response) => response,
             // The error affects only this request.
-            Err(Unanswered::Refused(refusal)) => response::refusal(refusal, Full::default()),
+            Err(Unanswered::Refused(status)) => response::refusal(status, Full::default()),
             Err(Unanswered::Cancelled) => {
                 self.requests.cancelled();
                 return Err(Aborted);
@@ -77,7 +77,7 @@ impl Exchanges {
         let (query, _room) = self.query(request).await?;
         let (answer, _) =
             self.requests.answer(&query, self.peer, began, false).await.map_err(|reason| match reason {
-                CloseReason::Malformed => Unanswered::Refused(Refusal::BadRequest),
+                CloseReason::Malformed => Unanswered::Refused(StatusCode::BAD_REQUEST),
                 reason => Unanswered::Closes(reason),
             })?;
         self.requests.record(began);
@@ -113,7 +113,7 @@ impl Exchanges {
             // Trailers have no meaning.
             let Ok(chunk) = frame.map_err(|_| Unanswered::Cancelled)?.into_data() else { continue };
             if octets.len() + chunk.len() > MESSAGE_OCTETS_MAX {
-                return Err(Unanswered::Refused(Refusal::ContentTooLarge));
+                return Err(Unanswered::Refused(StatusCode::PAYLOAD_TOO_LARGE));
             }
             room.merge(self.room(chunk.len())?);
             octets.extend_from_slice(&chunk);
@@ -123,7 +123,7 @@ impl Exchanges {
 
     /// Returns permits for this many octets of queries, at most those of one message.
     fn room(&self, octets: usize) -> Result<SemaphorePermit<'_>, Unanswered> {
-        self.queries.try_acquire_many(octets as u32).map_err(|_| Unanswered::Refused(Refusal::Unavailable))
+        self.queries.try_acquire_many(octets as u32).map_err(|_| Unanswered::Refused(StatusCode::SERVICE_UNAVAILABLE))
     }
 }
 

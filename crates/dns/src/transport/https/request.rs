@@ -60,78 +60,46 @@ pub enum Source {
     Body,
 }
 
-/// The reason why a request is not answered with a DNS message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// No `dns` parameter, two of them, or one that is not base64url without padding; or no query in the octets.
-    BadRequest,
-    /// A path other than that of the template.
-    NotFound,
-    /// An unsupported method.
-    MethodNotAllowed,
-    /// A body larger than a DNS message.
-    ContentTooLarge,
-    /// A path and query that are too long.
-    UriTooLong,
-    /// A body of another media type, or of none.
-    UnsupportedMediaType,
-    /// Too many octets of other incomplete requests on the connection.
-    Unavailable,
-}
-
-impl Refusal {
-    /// Returns the HTTP status (RFC 9110 §15.5, §15.6).
-    pub fn status(self) -> StatusCode {
-        match self {
-            Refusal::BadRequest => StatusCode::BAD_REQUEST,
-            Refusal::NotFound => StatusCode::NOT_FOUND,
-            Refusal::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Refusal::ContentTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Refusal::UriTooLong => StatusCode::URI_TOO_LONG,
-            Refusal::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Refusal::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        }
-    }
-}
-
 /// Finds the query of a request. `Accept` is ignored: there is one media type, and RFC 9110 §12.5.1 allows a server to send it
 /// regardless.
 ///
 /// # Errors
 ///
-/// See [`Refusal`].
-pub fn read(template: &TemplatePath, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Source, Refusal> {
+/// The status of the response (RFC 9110 §15.5). 400: no `dns` parameter, two of them, or one that is not base64url without padding.
+/// 404: a path other than that of the template. 405: an unsupported method. 413: a body larger than a DNS message. 414: a path and
+/// query that are too long. 415: a body of another media type, or of none.
+pub fn read(template: &TemplatePath, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Source, StatusCode> {
     if uri.path_and_query().is_some_and(|target| target.as_str().len() > TARGET_OCTETS_MAX) {
-        return Err(Refusal::UriTooLong);
+        return Err(StatusCode::URI_TOO_LONG);
     }
     if uri.path() != template.as_ref() {
-        return Err(Refusal::NotFound);
+        return Err(StatusCode::NOT_FOUND);
     }
     match *method {
         Method::GET | Method::HEAD => read_parameter(uri.query().unwrap_or_default()).map(Source::Head),
         Method::POST => check_body(headers).map(|()| Source::Body),
-        _ => Err(Refusal::MethodNotAllowed),
+        _ => Err(StatusCode::METHOD_NOT_ALLOWED),
     }
 }
 
 /// Decodes the value of the one `dns` parameter; others are ignored.
-fn read_parameter(query: &str) -> Result<Vec<u8>, Refusal> {
+fn read_parameter(query: &str) -> Result<Vec<u8>, StatusCode> {
     let mut values = query.split('&').filter_map(|parameter| parameter.strip_prefix("dns="));
-    let (Some(value), None) = (values.next(), values.next()) else { return Err(Refusal::BadRequest) };
+    let (Some(value), None) = (values.next(), values.next()) else { return Err(StatusCode::BAD_REQUEST) };
     // RFC 8484 §6: "Padding characters for base64url MUST NOT be included."
-    BASE64URL_NOPAD.decode(value.as_bytes()).map_err(|_| Refusal::BadRequest)
+    BASE64URL_NOPAD.decode(value.as_bytes()).map_err(|_| StatusCode::BAD_REQUEST)
 }
 
 /// Checks the media type and the announced length of a body.
-fn check_body(headers: &HeaderMap) -> Result<(), Refusal> {
+fn check_body(headers: &HeaderMap) -> Result<(), StatusCode> {
     let value = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     // Parameters have no meaning (RFC 8484 §6).
     let media_type = value(CONTENT_TYPE).and_then(|value| value.split(';').next()).unwrap_or_default();
     if !media_type.trim().eq_ignore_ascii_case(MEDIA_TYPE) {
-        return Err(Refusal::UnsupportedMediaType);
+        return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
     match value(CONTENT_LENGTH).and_then(|value| value.parse::<u64>().ok()) {
-        Some(octets) if octets > MESSAGE_OCTETS_MAX as u64 => Err(Refusal::ContentTooLarge),
+        Some(octets) if octets > MESSAGE_OCTETS_MAX as u64 => Err(StatusCode::PAYLOAD_TOO_LARGE),
         _ => Ok(()),
     }
 }
@@ -140,7 +108,7 @@ fn check_body(headers: &HeaderMap) -> Result<(), Refusal> {
 mod tests {
     use super::*;
 
-    fn read_one(method: &str, uri: &str, headers: &[(&str, &str)]) -> Result<Source, Refusal> {
+    fn read_one(method: &str, uri: &str, headers: &[(&str, &str)]) -> Result<Source, StatusCode> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             let name: HeaderName = name.parse().expect("a name");
@@ -166,19 +134,19 @@ mod tests {
             ),
             ("HEAD", "/dns-query?a=b&dns=-_8&c", &[], head(&[0xfb, 0xff])),
             ("GET", "/dns-query?dns=", &[], head(&[])),
-            ("GET", "/dns-query", &[], Err(Refusal::BadRequest)),
-            ("GET", "/dns-query?name=example.org&type=A", &[], Err(Refusal::BadRequest)),
-            ("GET", "/dns-query?dns=AAAB&dns=AAAB", &[], Err(Refusal::BadRequest)),
-            ("GET", "/dns-query?dns=AAA=", &[], Err(Refusal::BadRequest)),
-            ("GET", "/dns-query?dns=AA+/", &[], Err(Refusal::BadRequest)),
-            ("GET", "/dns-query?dns=A", &[], Err(Refusal::BadRequest)),
-            ("GET", "/dns-query?DNS=AAAB", &[], Err(Refusal::BadRequest)),
-            ("GET", "/dns-query/?dns=AAAB", &[], Err(Refusal::NotFound)),
-            ("GET", "/?dns=AAAB", &[], Err(Refusal::NotFound)),
-            ("PUT", "/other", &[], Err(Refusal::NotFound)),
-            ("GET", &long, &[], Err(Refusal::UriTooLong)),
-            ("PUT", "/dns-query", &ours, Err(Refusal::MethodNotAllowed)),
-            ("OPTIONS", "/dns-query", &[], Err(Refusal::MethodNotAllowed)),
+            ("GET", "/dns-query", &[], Err(StatusCode::BAD_REQUEST)),
+            ("GET", "/dns-query?name=example.org&type=A", &[], Err(StatusCode::BAD_REQUEST)),
+            ("GET", "/dns-query?dns=AAAB&dns=AAAB", &[], Err(StatusCode::BAD_REQUEST)),
+            ("GET", "/dns-query?dns=AAA=", &[], Err(StatusCode::BAD_REQUEST)),
+            ("GET", "/dns-query?dns=AA+/", &[], Err(StatusCode::BAD_REQUEST)),
+            ("GET", "/dns-query?dns=A", &[], Err(StatusCode::BAD_REQUEST)),
+            ("GET", "/dns-query?DNS=AAAB", &[], Err(StatusCode::BAD_REQUEST)),
+            ("GET", "/dns-query/?dns=AAAB", &[], Err(StatusCode::NOT_FOUND)),
+            ("GET", "/?dns=AAAB", &[], Err(StatusCode::NOT_FOUND)),
+            ("PUT", "/other", &[], Err(StatusCode::NOT_FOUND)),
+            ("GET", &long, &[], Err(StatusCode::URI_TOO_LONG)),
+            ("PUT", "/dns-query", &ours, Err(StatusCode::METHOD_NOT_ALLOWED)),
+            ("OPTIONS", "/dns-query", &[], Err(StatusCode::METHOD_NOT_ALLOWED)),
             ("POST", "/dns-query", &ours, Ok(Source::Body)),
             ("POST", "/dns-query?dns=AAAB", &ours, Ok(Source::Body)),
             ("POST", "/dns-query", &[("content-type", "Application/DNS-Message; a=b")], Ok(Source::Body)),
@@ -187,10 +155,15 @@ mod tests {
                 "POST",
                 "/dns-query",
                 &[("content-type", MEDIA_TYPE), ("content-length", "65536")],
-                Err(Refusal::ContentTooLarge),
+                Err(StatusCode::PAYLOAD_TOO_LARGE),
             ),
-            ("POST", "/dns-query", &[], Err(Refusal::UnsupportedMediaType)),
-            ("POST", "/dns-query", &[("content-type", "application/dns-json")], Err(Refusal::UnsupportedMediaType)),
+            ("POST", "/dns-query", &[], Err(StatusCode::UNSUPPORTED_MEDIA_TYPE)),
+            (
+                "POST",
+                "/dns-query",
+                &[("content-type", "application/dns-json")],
+                Err(StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            ),
         ] {
             assert_eq!(read_one(method, uri, headers), expected, "{method} {uri} {headers:?}");
         }

@@ -1,9 +1,9 @@
 //! The head of an HTTP response to a DNS query (RFC 8484 §4.2, §5.1), without any input or output.
 
-use hyper::Response;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use hyper::{Response, StatusCode};
 
-use super::request::{MEDIA_TYPE, METHODS, Refusal};
+use super::request::{MEDIA_TYPE, METHODS};
 use crate::wire::RecordType;
 use crate::wire::header::{FLAG_TC, HEADER_OCTETS, Header, Opcode, Rcode};
 use crate::wire::message::{skip_name, skip_questions};
@@ -19,12 +19,12 @@ pub fn answer<T>(message: &[u8], body: T) -> Response<T> {
 }
 
 /// Returns the response to a request that cannot be answered. It has no body.
-pub fn refusal<T>(refusal: Refusal, empty: T) -> Response<T> {
+pub fn refusal<T>(status: StatusCode, empty: T) -> Response<T> {
     let mut response = Response::new(empty);
-    *response.status_mut() = refusal.status();
+    *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
-    if refusal == Refusal::MethodNotAllowed {
+    if status == StatusCode::METHOD_NOT_ALLOWED {
         headers.insert(ALLOW, HeaderValue::from_static(METHODS));
     }
     response

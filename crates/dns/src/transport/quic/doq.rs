@@ -14,14 +14,14 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use tokio_rustls::rustls::server::{ProducesTickets, ServerSessionMemoryCache};
+use tokio_rustls::rustls::server::ServerSessionMemoryCache;
 use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_util::sync::CancellationToken;
 
 use super::super::requests::{Answer, Requests};
-use super::super::stream::CloseReason;
+use super::super::stream::{CloseReason, Service};
 use super::super::tls_base::{ALPN_DOQ, TlsBase};
-use super::{Opened, SMALL_OCTETS, framing};
+use super::{SMALL_OCTETS, framing};
 use crate::nameserver::Transport;
 use crate::wire::header::{Header, Opcode};
 
@@ -34,27 +34,8 @@ pub(in super::super) fn tls(base: &TlsBase) -> Result<ServerConfig, rustls::Erro
     // RFC 9001 §4.6.1: the only value other than 0 that QUIC allows.
     config.max_early_data_size = u32::MAX;
     // rustls accepts early data only with stored sessions, each of them once. This prevents most replays; tickets cannot.
-    config.ticketer = Arc::new(NoTickets);
     config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
     Ok(config)
-}
-
-#[derive(Debug)]
-struct NoTickets;
-
-impl ProducesTickets for NoTickets {
-    fn enabled(&self) -> bool {
-        false
-    }
-    fn lifetime(&self) -> u32 {
-        0
-    }
-    fn encrypt(&self, _plain: &[u8]) -> Option<Vec<u8>> {
-        None
-    }
-    fn decrypt(&self, _cipher: &[u8]) -> Option<Vec<u8>> {
-        None
-    }
 }
 
 /// Codes with which connections and streams end (RFC 9250 §4.3).
@@ -99,9 +80,9 @@ enum Unanswered {
     Closes(CloseReason),
 }
 
-/// Serves one connection to its end.
-pub(super) async fn serve(opened: Opened) {
-    let Opened { connection, handshaken, service } = opened;
+/// Serves one connection to its end. `handshaken` is cancelled when the handshake is complete: data before that may be a replay
+/// (0-RTT).
+pub(super) async fn serve(connection: Connection, handshaken: CancellationToken, service: Arc<Service>) {
     let requests = Requests::new(service, Transport::Quic);
     let doq = Doq { connection, requests, handshaken, large: Semaphore::new(1) };
     let mut streams = FuturesUnordered::new();

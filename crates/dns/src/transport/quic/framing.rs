@@ -6,58 +6,41 @@ use crate::wire::message::Query;
 /// The size of the length field in front of a message.
 pub const LENGTH_OCTETS: usize = 2;
 
-/// The reason why the octets of a stream are not one query. RFC 9250 §4.3.3: each of them is a fatal error of the connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// "the STREAM FIN is indicated before all the bytes for the response indicated in the length field"
-    #[error("the stream ended before the end of its message")]
-    Incomplete,
-    /// "more than one query" on a stream, or other octets after it.
-    #[error("octets after the message")]
-    Trailing,
-    /// A message that is shorter than a header.
-    #[error("a message shorter than a header")]
-    Short,
-    /// RFC 9250 §4.2.1: "the DNS Message ID MUST be set to 0".
-    #[error("a message ID other than 0")]
-    Id,
-    /// RFC 9250 §5.5.2: "an edns-tcp-keepalive EDNS(0) option" MUST NOT be sent.
-    #[error("an edns-tcp-keepalive option")]
-    Keepalive,
-}
+/// The octets of a stream are not one query. RFC 9250 §4.3.3: that is a fatal error of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;
 
 /// Returns the length of the message whose stream begins with `octets`; `None` while that is unknown.
 ///
 /// # Errors
 ///
-/// [`Fault::Trailing`] if there is already more than that.
-pub fn expected_octets(octets: &[u8]) -> Result<Option<usize>, Fault> {
+/// There is already more than that: "more than one query" on a stream, or other octets after it.
+pub fn expected_octets(octets: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some(length) = octets.first_chunk::<LENGTH_OCTETS>() else { return Ok(None) };
     let end = LENGTH_OCTETS + usize::from(u16::from_be_bytes(*length));
-    if octets.len() > end { Err(Fault::Trailing) } else { Ok(Some(end)) }
+    if octets.len() > end { Err(Malformed) } else { Ok(Some(end)) }
 }
 
 /// Returns the query of a complete stream with these octets.
 ///
 /// # Errors
 ///
-/// See [`Fault`].
-pub fn query(octets: &[u8]) -> Result<&[u8], Fault> {
+/// RFC 9250 §4.3.3: "the STREAM FIN is indicated before all the bytes for the response indicated in the length field"; octets after
+/// the message. The message is shorter than a header. §4.2.1: "the DNS Message ID MUST be set to 0". §5.5.2: "an edns-tcp-keepalive
+/// EDNS(0) option" MUST NOT be sent.
+pub fn query(octets: &[u8]) -> Result<&[u8], Malformed> {
     if expected_octets(octets)? != Some(octets.len()) {
-        return Err(Fault::Incomplete);
+        return Err(Malformed);
     }
     let message = &octets[LENGTH_OCTETS..];
-    if message.len() < HEADER_OCTETS {
-        return Err(Fault::Short);
-    }
-    if message[..2] != [0, 0] {
-        return Err(Fault::Id);
+    if message.len() < HEADER_OCTETS || message[..2] != [0, 0] {
+        return Err(Malformed);
     }
     // Only a message with additional records can have options.
     let has_additional = message[10..HEADER_OCTETS] != [0, 0];
     let edns = if has_additional { Query::read(message).and_then(|query| query.edns) } else { None };
     match edns {
-        Some(edns) if edns.keepalive || edns.malformed_keepalive => Err(Fault::Keepalive),
+        Some(edns) if edns.keepalive || edns.malformed_keepalive => Err(Malformed),
         _ => Ok(message),
     }
 }
@@ -83,16 +66,16 @@ mod tests {
         for (octets, expected) in [
             (framed(&message), Ok(&message[..])),
             (framed(&with_option(b"\0\x03\0\0")), Ok(&with_option(b"\0\x03\0\0")[..])),
-            (framed(&with_option(b"\0\x0b\0\0")), Err(Fault::Keepalive)),
-            (framed(&with_option(b"\0\x0b\0\x02\0\x05")), Err(Fault::Keepalive)),
-            (framed(&id), Err(Fault::Id)),
-            (framed(&message[..11]), Err(Fault::Short)),
-            (framed(&[]), Err(Fault::Short)),
-            (vec![], Err(Fault::Incomplete)),
-            (vec![0], Err(Fault::Incomplete)),
-            (framed(&message)[..18].to_vec(), Err(Fault::Incomplete)),
-            ([framed(&message), vec![0]].concat(), Err(Fault::Trailing)),
-            (framed(&message).repeat(2), Err(Fault::Trailing)),
+            (framed(&with_option(b"\0\x0b\0\0")), Err(Malformed)),
+            (framed(&with_option(b"\0\x0b\0\x02\0\x05")), Err(Malformed)),
+            (framed(&id), Err(Malformed)),
+            (framed(&message[..11]), Err(Malformed)),
+            (framed(&[]), Err(Malformed)),
+            (vec![], Err(Malformed)),
+            (vec![0], Err(Malformed)),
+            (framed(&message)[..18].to_vec(), Err(Malformed)),
+            ([framed(&message), vec![0]].concat(), Err(Malformed)),
+            (framed(&message).repeat(2), Err(Malformed)),
         ] {
             assert_eq!(query(&octets), expected, "{octets:?}");
         }

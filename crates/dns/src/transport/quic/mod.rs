@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{Connection, Endpoint, EndpointConfig, Incoming, ServerConfig, TokioRuntime, TransportConfig, VarInt};
+use quinn::{Endpoint, EndpointConfig, Incoming, ServerConfig, TokioRuntime, TransportConfig, VarInt};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::time::{MissedTickBehavior, timeout};
 use tokio_rustls::rustls;
@@ -27,7 +27,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::BindError;
-use super::admission::Refusal;
 use super::count::Count;
 use super::requests::REQUESTS_MAX;
 use super::stream::{Limits, Service};
@@ -102,14 +101,6 @@ pub(super) fn listen(socket: UdpSocket, tls: rustls::ServerConfig, limits: &Limi
     Endpoint::new(EndpointConfig::default(), Some(config), socket, Arc::new(TokioRuntime))
 }
 
-/// A connection whose handshake may not be complete yet.
-struct Opened {
-    connection: Connection,
-    /// Cancelled when the handshake is complete: data before that may be a replay (0-RTT).
-    handshaken: CancellationToken,
-    service: Arc<Service>,
-}
-
 /// Accepts clients until a stop is requested, and serves them. Each iteration is counted, and there is one every second.
 pub(super) async fn accept(endpoint: Endpoint, service: Arc<Service>, iterations: Arc<Count>) {
     let connections = TaskTracker::new();
@@ -140,24 +131,13 @@ pub(super) async fn accept(endpoint: Endpoint, service: Arc<Service>, iterations
 /// Serves a connection if there is room for it.
 async fn admit(incoming: Incoming, service: Arc<Service>) {
     let counters = &service.counters;
-    let permit = service.admission.admit(incoming.remote_address().ip());
-    let _permit = match permit {
-        Ok(permit) => permit,
-        Err(refusal) => {
-            match refusal {
-                Refusal::Total => counters.refused_total.add_shared(1),
-                Refusal::Client => counters.refused_client.add_shared(1),
-            }
-            return incoming.refuse();
-        }
-    };
+    let Some(_permit) = service.admit(incoming.remote_address().ip()) else { return incoming.refuse() };
     let Ok(connecting) = incoming.accept() else { return counters.broken.add_shared(1) };
     counters.connections.add_shared(1);
     // It never fails for a server's connection.
     let Ok((connection, done)) = connecting.into_0rtt() else { return };
     let handshaken = CancellationToken::new();
-    let opened =
-        Opened { connection: connection.clone(), handshaken: handshaken.clone(), service: Arc::clone(&service) };
+    let served = doq::serve(connection.clone(), handshaken.clone(), Arc::clone(&service));
     let watched = async {
         let done = timeout(service.limits.read, done).await;
         match done {
@@ -172,7 +152,7 @@ async fn admit(incoming: Incoming, service: Arc<Service>) {
         std::future::pending().await
     };
     tokio::select! {
-        () = doq::serve(opened) => {}
+        () = served => {}
         () = watched => {}
     }
 }

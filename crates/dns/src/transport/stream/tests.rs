@@ -48,7 +48,7 @@ fn large(names: u32) -> Zone {
         let owner = apex.prepend(format!("name-{number}").as_bytes()).unwrap();
         contents.add(owner, RecordType::A, Ttl::from_wire(30), number.to_be_bytes().into()).unwrap();
     }
-    Zone::build(&contents).unwrap()
+    Zone::build(contents).unwrap()
 }
 
 /// Both ends of a connection on which `count` queries for the large text have been written.

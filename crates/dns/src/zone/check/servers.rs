@@ -1,7 +1,6 @@
 //! Name servers and other hosts in records of the zone: whether clients find their addresses.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::report::{Reporter, found};
@@ -50,38 +49,21 @@ pub(super) fn has_no_host_address(view: &CheckContext<'_>, target: &Name) -> boo
         && has_no_address(view, target, target)
 }
 
-/// The record that redirects `target`: its own CNAME, that of a wildcard, or a DNAME above it.
-pub(super) enum Alias {
-    Cname,
-    Wildcard(Name),
-    Dname(Name),
-}
-
-impl fmt::Display for Alias {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Alias::Cname => f.write_str("a CNAME"),
-            Alias::Wildcard(wildcard) => write!(f, "a CNAME by the wildcard {wildcard}"),
-            Alias::Dname(owner) => write!(f, "an alias by the DNAME of {owner}"),
-        }
-    }
-}
-
-/// Returns the record of the zone that redirects `target`, if there is one.
-pub(super) fn alias(view: &CheckContext<'_>, target: &Name) -> Option<Alias> {
+/// Describes the record of the zone that redirects `target`: its own CNAME, that of a wildcard, or a DNAME above it.
+pub(super) fn alias(view: &CheckContext<'_>, target: &Name) -> Option<String> {
     if has(view.zone.owner(target), RecordType::CNAME) {
-        return Some(Alias::Cname);
+        return Some("a CNAME".to_owned());
     }
     if !target.is_at_or_below(view.zone.apex()) {
         return None;
     }
     match view.top_above(target) {
-        OccludedBy::Dname(owner) => Some(Alias::Dname(owner.clone())),
+        OccludedBy::Dname(owner) => Some(format!("an alias by the DNAME of {owner}")),
         OccludedBy::Cut(_) => None,
         OccludedBy::Nothing => {
-            let wildcard =
-                view.wildcard_for(target).filter(|wildcard| has(view.zone.owner(wildcard), RecordType::CNAME));
-            wildcard.map(Alias::Wildcard)
+            let wildcard = view.wildcard_for(target)?;
+            let redirects = has(view.zone.owner(&wildcard), RecordType::CNAME);
+            redirects.then(|| format!("a CNAME by the wildcard {wildcard}"))
         }
     }
 }

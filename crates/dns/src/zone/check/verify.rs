@@ -14,6 +14,7 @@ use super::report::{Reporter, found};
 use super::signed::{RRSIG_FIXED_OCTETS, Signature, key_tag, zone_keys};
 use super::{CheckContext, Code};
 use crate::wire::{Class, Name, RecordType, rdata};
+use crate::zone::parallel::in_order;
 use crate::zone::rrset::Rrset;
 
 /// Verifies the signatures of `owners`, for which the zone is authoritative.
@@ -24,46 +25,19 @@ pub(super) fn check(view: &CheckContext<'_>, owners: &[(&Name, &[Rrset])], threa
         found!(report: Code::RrsigUnchecked, zone.apex(), RecordType::DNSKEY;
             "signatures by the key {} of algorithm {} were not verified: unsupported algorithm or key length", key.tag, key.algorithm);
     }
-    let part = owners.len().div_ceil(threads.max(1)).max(1);
-    let wrong: Vec<Vec<Wrong<'_>>> = std::thread::scope(|scope| {
-        let workers: Vec<_> = owners
-            .chunks(part)
-            .map(|owners| {
-                let keys = &keys;
-                scope.spawn(move || {
-                    let (mut wrong, mut scratch) = (Vec::new(), Vec::new());
-                    for (owner, rrsets) in owners {
-                        verify(zone.apex(), keys, owner, rrsets, &mut scratch, &mut wrong);
-                    }
-                    wrong
-                })
-            })
-            .collect();
-        workers.into_iter().map(|worker| worker.join().expect("verifying does not panic")).collect()
+    let check = |(owner, rrsets): &(&Name, &[Rrset])| verify(zone.apex(), &keys, owner, rrsets);
+    in_order(threads.max(1), owners, check, |(owner, _), wrong| {
+        for (covered, key_tag) in wrong {
+            found!(report: Code::RrsigWrong, owner, RecordType::RRSIG;
+                "the RRSIG over {owner} {covered} by the key {key_tag} is not valid: the records, the key, or the \
+                 signature have changed; sign the zone again");
+        }
     });
-    for Wrong { owner, covered, key_tag } in wrong.into_iter().flatten() {
-        found!(report: Code::RrsigWrong, owner, RecordType::RRSIG;
-            "the RRSIG over {owner} {covered} by the key {key_tag} is not valid: the records, the key, or the \
-             signature have changed; sign the zone again");
-    }
 }
 
-/// A signature that no key of the zone made over the present records.
-struct Wrong<'a> {
-    owner: &'a Name,
-    covered: RecordType,
-    key_tag: u16,
-}
-
-/// Adds the wrong ones of an owner's signatures to `wrong`.
-fn verify<'a>(
-    apex: &Name,
-    keys: &[Key],
-    owner: &'a Name,
-    rrsets: &[Rrset],
-    scratch: &mut Vec<u8>,
-    wrong: &mut Vec<Wrong<'a>>,
-) {
+/// Returns the type and the key tag of each of an owner's signatures that no key of the zone made over the present records.
+fn verify(apex: &Name, keys: &[Key], owner: &Name, rrsets: &[Rrset]) -> Vec<(RecordType, u16)> {
+    let (mut wrong, mut scratch) = (Vec::new(), Vec::new());
     let signatures = rrsets.iter().filter(|rrset| rrset.rtype == RecordType::RRSIG).flat_map(|rrset| &rrset.rdata);
     for data in signatures {
         let Some(signature) = Signature::read(data) else { continue };
@@ -80,16 +54,17 @@ fn verify<'a>(
         if candidates.clone().next().is_none() {
             continue;
         }
-        signed_octets(owner, rrset, &signature, data, &signer, scratch);
+        signed_octets(owner, rrset, &signature, data, &signer, &mut scratch);
         let valid = candidates.any(|key| match &key.verifier {
             Verifier::Unknown => true,
             Verifier::Broken => false,
-            Verifier::Key(public) => public.verify_sig(scratch, octets).is_ok(),
+            Verifier::Key(public) => public.verify_sig(&scratch, octets).is_ok(),
         });
         if !valid {
-            wrong.push(Wrong { owner, covered, key_tag: tag });
+            wrong.push((covered, tag));
         }
     }
+    wrong
 }
 
 /// Writes the signed octets to `out` (RFC 4034 §3.1.8.1): the signature's fields except the signature itself, then the records

@@ -11,7 +11,7 @@ use signpost_dns::update::{Request, plan};
 use signpost_dns::wire::header::Rcode;
 
 use super::handler::Server;
-use super::{name, outcome, request, served, text_of};
+use super::{ID, name, outcome, request, served, text_of, to_octets};
 use crate::conformance::stage::{Stage, lines, query, well_formed, zone};
 
 /// The zone section of all messages, for `z.test.`.
@@ -94,8 +94,7 @@ fn orders_of_clients() {
             server.stage.peer.transport = *transport;
             let now = server.stage.peer.now;
             for (number, (lines_of_request, expected)) in requests.iter().enumerate() {
-                let message = Request { id: number as u16, ..request(lines_of_request) };
-                let plain = message.to_octets().expect("it is short");
+                let plain = to_octets(number as u16, &request(lines_of_request)).expect("it is short");
                 let mut signer = Signer::of_request(Arc::new(key.clone()));
                 let mut signed = plain.clone();
                 signed.resize(plain.len() + signer.octets(), 0);
@@ -116,7 +115,7 @@ fn orders_of_clients() {
     let algorithm = b"\x08hmac-md5\x07sig-alg\x03reg\x03int\0";
     let times = [&server.stage.peer.now.to_be_bytes()[2..], &[1, 44, 0, 16], &[7; 16], &[0, 0, 0, 0, 0, 0]].concat();
     let rdata = [&algorithm[..], &times].concat();
-    let mut message = request(&add(60, "v1")).to_octets().expect("it is short");
+    let mut message = to_octets(ID, &request(&add(60, "v1"))).expect("it is short");
     message[11] += 1;
     message.extend([b"\x03one\0\0\xfa\0\xff\0\0\0\0", &(rdata.len() as u16).to_be_bytes()[..], &rdata].concat());
     assert!(server.ask(&message).starts_with("NOTAUTH"));

@@ -12,7 +12,7 @@ fn shares(weights: &[u16]) -> Vec<f64> {
     let mut contents = contents("z.test.", &format!("@ SOA ns admin\n{text}"));
     let owner = "*.z.test.".parse().expect("a name");
     contents.set_weights(&owner, RecordType::A, weights.to_vec()).expect("there are as many");
-    let mut stage = Stage::new([Zone::build(&contents).expect("a zone")]);
+    let mut stage = Stage::new([Zone::build(contents).expect("a zone")]);
     let rounds = 20_000u32;
     let mut counts = BTreeMap::<String, u32>::new();
     for round in 0..rounds {
