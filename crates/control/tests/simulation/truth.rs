@@ -350,16 +350,15 @@ impl Truth {
         let prefix = route_binding::ROUTE_BINDING.key_prefix;
         // The claim decides about a host that must be verified, while both Routes stay on their Routers; and about the paths of a host,
         // which Routes of one namespace share.
-        let names = |binding: &Value, with_hosts: bool| -> BTreeSet<String> {
-            let counts = |name: &&Value| with_hosts && !self.verify_hosts || name["type"] != "custom";
-            let names = binding["spec"]["names"].as_array().into_iter().flatten().filter(counts);
-            names.map(|name| text(&name["name"]).to_ascii_lowercase()).collect()
+        let shared = |one: &Value, other: &Value, with_hosts: bool| {
+            let counts = |is_custom: bool| with_hosts && !self.verify_hosts || !is_custom;
+            let names = |of| names_of(of).filter(move |(_, is_custom)| counts(*is_custom));
+            names(one).any(|(one, _)| names(other).any(|(other, _)| one.eq_ignore_ascii_case(other)))
         };
         // The host of a deleted Route can be another's before its binding is deleted.
         let is_twin = |other: &Value| {
             let is_of_another = other["metadata"]["namespace"] != now["metadata"]["namespace"];
-            let are_disjoint = || names(other, is_of_another).is_disjoint(&names(now, is_of_another));
-            self::label(other) == label || !are_disjoint() && self.is_there(&bound_uid(other))
+            self::label(other) == label || shared(other, now, is_of_another) && self.is_there(&bound_uid(other))
         };
         let twin = self.all(prefix).find(|(other, binding)| !key.ends_with(other) && is_twin(binding));
         self.check(twin.is_none(), || format!("{key} and {} have the same name", twin.expect("found").0));
@@ -636,6 +635,12 @@ fn bound_uid(binding: &Value) -> String {
 
 fn label(binding: &Value) -> String {
     text(&binding["spec"]["label"]).to_ascii_lowercase()
+}
+
+/// Returns the names of a binding, each with whether it is a custom host.
+fn names_of(binding: &Value) -> impl Iterator<Item = (&str, bool)> {
+    let names = binding["spec"]["names"].as_array().into_iter().flatten();
+    names.map(|name| (text(&name["name"]), name["type"] == "custom"))
 }
 
 /// Returns the Routes that have a claim, or had it last, the first one first.
