@@ -55,7 +55,7 @@ fn and_hides_what_is_there() {
     }
 }
 
-/// An empty list, once, followed by correct watches: they contain no unchanged objects.
+/// An empty list, once, followed by silent watches, as when nothing changes.
 #[test]
 fn with_an_empty_list() {
     let (mut split, liar) = through_a_liar();

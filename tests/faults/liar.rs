@@ -35,8 +35,8 @@ pub enum Lie {
     GarbageLists,
     /// Lists are of another kind, with objects that do not decode.
     WrongObjects,
-    /// Lists are empty. Open watches end with a 410 inside, so that clients list again; later watches are correct, and contain
-    /// nothing about earlier objects.
+    /// Lists are empty. Open watches end with a 410 inside, so that clients list again; later watches are silent: an event, such as that of
+    /// a late status, would show that an object is there.
     EmptyLists,
     /// Watches begin with a line that is not JSON.
     GarbageLines,
@@ -210,8 +210,9 @@ impl Telling {
             if !self.lines.is_empty() {
                 return Some(Ok(self.as_relayed(lie)));
             }
+            let is_silent = lie == Lie::EmptyLists;
             tokio::select! {
-                piece = self.octets.next() => match piece {
+                piece = self.octets.next(), if !is_silent => match piece {
                     Some(Ok(piece)) => self.take(&piece),
                     Some(Err(())) => return Some(Err(std::io::ErrorKind::ConnectionReset.into())),
                     None => return None,
