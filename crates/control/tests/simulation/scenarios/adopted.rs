@@ -21,7 +21,7 @@ fn reported(api: &Scene, namespace: &str, name: &str, kind: &str) -> Option<(Str
 }
 
 fn has_event(api: &Scene, name: &str, reason: &str) -> bool {
-    api.all("events").iter().any(|event| event["reason"] == reason && event["involvedObject"]["name"] == name)
+    api.count("events", |event| event["reason"] == reason && event["involvedObject"]["name"] == name) > 0
 }
 
 #[tokio::test]

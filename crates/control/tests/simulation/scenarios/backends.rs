@@ -239,11 +239,7 @@ async fn a_service_of_many_routes_delays_no_other_tenant() {
     api.put("routes", route("other", "app", &spec));
     until("all are bound", || scheduled(&api) == MANY + 1).await;
     let count = |wanted: &str| {
-        let routes = api.all("routes");
-        routes
-            .iter()
-            .filter(|route| condition(route, "ResolvedRefs").is_some_and(|(.., reason, _)| reason == wanted))
-            .count()
+        api.count("routes", |route| condition(route, "ResolvedRefs").is_some_and(|(.., reason, _)| reason == wanted))
     };
     until("all report it", || count("NoReadyEndpoints") == MANY + 1).await;
     sleep(Duration::from_secs(1)).await;

@@ -105,11 +105,11 @@ async fn only_routers_that_may_take_it_and_never_above_capacity() {
             api.put("routes", route("ns", &format!("r{i:02}"), &json!({})));
         }
         let running = start(&api, &chooser);
-        let full = |route: &&Value| {
+        let full = |route: &Value| {
             condition(route, "Scheduled")
                 .is_some_and(|(status, reason, _)| status == "False" && reason == "Unschedulable")
         };
-        let refused = || api.all("routes").iter().filter(full).count();
+        let refused = || api.count("routes", full);
         until("forty are placed and ten report a reason", || scheduled(&api) == 40 && refused() == 10).await;
         let expected = [("large", 20), ("small", 7), ("soft", 13)].map(|(name, count)| (name.to_owned(), count));
         assert_eq!(per_router(&api), expected.into(), "{chooser}");

@@ -122,6 +122,11 @@ impl Scene {
         let truth = self.api.truth.lock();
         truth.all(prefix(plural)).map(|(_, object)| object.clone()).collect()
     }
+
+    /// Counts objects without copies of them: `until` does so often.
+    fn count(&self, plural: &str, is_one: impl Fn(&Value) -> bool) -> usize {
+        self.api.truth.lock().all(prefix(plural)).filter(|(_, object)| is_one(object)).count()
+    }
 }
 
 impl Drop for Scene {

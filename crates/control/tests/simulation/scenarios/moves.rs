@@ -70,7 +70,7 @@ async fn a_route_moves_when_it_is_asked_to_and_its_name_leads_on() {
     let route = api.get("routes", "ns", "r000").expect("it is there");
     assert_eq!((&route["status"]["router"], &route["metadata"]["annotations"]), (&json!("shard2"), &Value::Null));
     assert_eq!(spec(&api, "r001")["formerNames"], Value::Null, "no move of the other one was requested");
-    until("an event reports it", || api.all("events").iter().any(|event| event["reason"] == "Moved")).await;
+    until("an event reports it", || api.count("events", |event| event["reason"] == "Moved") > 0).await;
 
     // Back again: no former name on the current Router, but one on the former one.
     ask(&api, "r000", Some("shard1"));
@@ -200,7 +200,7 @@ async fn the_end_of_very_many_former_names_keeps_no_new_route_waiting() {
     }
     // The moves run concurrently, few at a time: those in flight take no capacity from new routes, even without responses.
     api.connection.hold(Some("PUT routebindings"));
-    let left = || api.all("routebindings").iter().filter(|one| one["spec"]["formerNames"].is_array()).count();
+    let left = || api.count("routebindings", |one| one["spec"]["formerNames"].is_array());
     let running = start_with(&api, |settings| settings.concurrency = 4);
     until("as many are to end as may at a time", || api.connection.requests("PUT routebindings") >= 4).await;
     for i in 0..8 {

@@ -47,7 +47,7 @@ async fn a_label_is_let_go_with_its_route_and_kept_for_it() {
     assert_eq!(label("app"), "ns-app");
     assert!(label("thief").as_str().is_some_and(|label| label.starts_with("ns-app-")));
     // The Route reports it; the condition comes with the binding, from the API server.
-    until("an event reports it", || api.all("events").iter().any(|event| event["reason"] == "SubdomainTaken")).await;
+    until("an event reports it", || api.count("events", |event| event["reason"] == "SubdomainTaken") > 0).await;
     running.stop().await;
 }
 
@@ -82,7 +82,7 @@ async fn a_host_goes_to_the_next_and_its_claim_when_there_is_none() {
     until("and reports Admitted", || admitted("second").as_deref() == Some("True")).await;
     api.delete("routebindings", "ns", "second");
     api.delete("routes", "ns", "second");
-    let host_claims = || api.all("nameclaims").into_iter().filter(|claim| claim["spec"]["type"] == "host").count();
+    let host_claims = || api.count("nameclaims", |claim| claim["spec"]["type"] == "host");
     until("the claim on the host is gone", || host_claims() == 0).await;
     running.stop().await;
 }
@@ -255,11 +255,7 @@ async fn a_route_whose_router_is_gone_says_so_until_it_is_there_again_or_the_rou
     let (status, _, message) = said("moves");
     assert_eq!(status, "False");
     assert!(message.contains("signpost move route ns/moves --to ROUTER"), "{message}");
-    until("events report it", || {
-        let count = api.all("events").iter().filter(|event| event["reason"] == "RouterGone").count();
-        count == 2
-    })
-    .await;
+    until("events report it", || api.count("events", |event| event["reason"] == "RouterGone") == 2).await;
 
     api.put("routers", router("shard2", &json!({})));
     let mut moving = api.get("routes", "ns", "moves").expect("it is there");
@@ -300,7 +296,7 @@ async fn records_at_a_former_name_are_reported_on_both_sides() {
     })
     .await;
     until("an event reports it", || {
-        api.all("events").iter().any(|event| event["reason"] == "RecordAtFormerName" && event["type"] == "Warning")
+        api.count("events", |event| event["reason"] == "RecordAtFormerName" && event["type"] == "Warning") > 0
     })
     .await;
     api.put("routers", router("shard1", &json!({"records": ["other A 192.0.2.9"]})));

@@ -116,7 +116,7 @@ fn furnish(api: Scene, routers: usize) -> Scene {
 }
 
 pub fn scheduled(api: &Scene) -> usize {
-    api.all("routes").iter().filter(|route| route["status"]["phase"] == "scheduled").count()
+    api.count("routes", |route| route["status"]["phase"] == "scheduled")
 }
 
 pub fn per_router(api: &Scene) -> BTreeMap<String, usize> {
@@ -183,7 +183,7 @@ async fn routes_are_placed_in_turn_by_two_writes_each_where_the_server_is_anothe
         api.put("routes", route("ns", &format!("r{i}"), &json!({})));
     }
     let running = start_alone(&api);
-    until("all are bound", || api.all("routebindings").len() == 300).await;
+    until("all are bound", || api.count("routebindings", |_| true) == 300).await;
     assert_eq!(per_router(&api), [1, 2, 3].map(|i| (format!("shard{i}"), 100)).into());
     for (request, count) in
         [("POST routebindings", 300), ("POST nameclaims", 300), ("PATCH routes", 0), ("GET nameclaims", 1)]
@@ -194,7 +194,7 @@ async fn routes_are_placed_in_turn_by_two_writes_each_where_the_server_is_anothe
     let explanation = &binding["spec"]["explanation"];
     assert_eq!((&explanation["considered"], &explanation["eligible"]), (&json!(3), &json!(3)), "{explanation}");
     assert_eq!(binding["spec"]["names"][1]["name"], "ns-r7.routes.v3.example");
-    until("events are recorded", || !api.all("events").is_empty()).await;
+    until("events are recorded", || api.count("events", |_| true) > 0).await;
     running.stop().await;
 
     // A restart continues the circle, and moves nothing.
@@ -262,7 +262,7 @@ async fn routers_that_come_while_very_many_routes_wait_get_each_theirs() {
             BackoffSettings { unschedulable_first: long, unschedulable_longest: long, ..settings.backoff.clone() };
         settings.search = long;
     });
-    until("all wait", || api.all("routes").iter().all(|route| condition(route, "Scheduled").is_some())).await;
+    until("all wait", || api.count("routes", |route| condition(route, "Scheduled").is_none()) == 0).await;
     api.put("routers", taking("gold"));
     api.put("routers", taking("silver"));
     // Routes change, are created, and are deleted while these are searched.
@@ -308,13 +308,8 @@ async fn capacity_is_kept_under_concurrency_and_room_is_used() {
         api.put("routes", route("ns", &format!("r{i:03}"), &json!({})));
     }
     let running = start(&api);
-    let unscheduled = || {
-        let routes = api.all("routes");
-        routes
-            .iter()
-            .filter(|route| condition(route, "Scheduled").is_some_and(|(status, ..)| status == "False"))
-            .count()
-    };
+    let unscheduled =
+        || api.count("routes", |route| condition(route, "Scheduled").is_some_and(|(status, ..)| status == "False"));
     until("sixty are placed and forty report a reason", || scheduled(&api) == 60 && unscheduled() == 40).await;
     assert_eq!(per_router(&api), [1, 2, 3].map(|i| (format!("shard{i}"), 20)).into());
     // A deleted route makes room for a waiting one.
@@ -342,16 +337,13 @@ async fn a_namespace_has_no_more_routes_placed_than_its_quota() {
     api.put("routes", route("free", "r", &json!({})));
     let running = start(&api);
     let blocked = |reason: &str, part: &str| {
-        let says = |route: &&Value| {
+        let says = |route: &Value| {
             condition(route, "Scheduled")
                 .is_some_and(|(status, found, message)| status == "False" && found == reason && message.contains(part))
         };
-        api.all("routes").iter().filter(says).count()
+        api.count("routes", says)
     };
-    let placed = |namespace: &str| {
-        let in_namespace = |binding: &&Value| binding["metadata"]["namespace"] == namespace;
-        api.all("routebindings").iter().filter(in_namespace).count()
-    };
+    let placed = |namespace: &str| api.count("routebindings", |binding| binding["metadata"]["namespace"] == namespace);
     until("ten are placed and twenty are rejected", || {
         placed("ns") == 10 && blocked("QuotaExceeded", "allows 10") == 20
     })
@@ -373,7 +365,7 @@ async fn a_namespace_has_no_more_routes_placed_than_its_quota() {
     api.put("namespaces", with_quota("three"));
     until("it cannot be read", || blocked("InvalidQuota", "\"three\"") >= 14).await;
     api.put("namespaces", namespace("ns"));
-    until("without it all are placed", || api.all("routes").len() == scheduled(&api)).await;
+    until("without it all are placed", || api.count("routes", |_| true) == scheduled(&api)).await;
     running.stop().await;
 }
 

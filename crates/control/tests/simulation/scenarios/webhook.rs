@@ -272,8 +272,8 @@ async fn a_quota_holds_while_routes_are_asked_about() {
     release.send_replace(true);
     let refused = || {
         let says =
-            |route: &&Value| condition(route, "Scheduled").is_some_and(|(_, reason, _)| reason == "QuotaExceeded");
-        api.all("routes").iter().filter(says).count()
+            |route: &Value| condition(route, "Scheduled").is_some_and(|(_, reason, _)| reason == "QuotaExceeded");
+        api.count("routes", says)
     };
     until("two are placed and three are not", || scheduled(&api) == 2 && refused() == 3).await;
     running.stop().await;
