@@ -123,7 +123,7 @@ impl Scene {
         truth.all(prefix(plural)).map(|(_, object)| object.clone()).collect()
     }
 
-    /// Counts objects without copies of them: `until` does so often.
+    /// Counts objects without copies of them, for the conditions of `until`.
     fn count(&self, plural: &str, is_one: impl Fn(&Value) -> bool) -> usize {
         self.api.truth.lock().all(prefix(plural)).filter(|(_, object)| is_one(object)).count()
     }

@@ -205,8 +205,8 @@ async fn records_of(mut client: DuplexStream) -> usize {
 }
 
 /// The bound on what twenty clients can keep at once. One of them stops reading: the server makes as much for it as the buffers hold, and one
-/// message more, and its version of the zone stays for [`Limits::write`]. The other clients do not wait for it. Their own limit does not end
-/// before they read, however long the first messages of twenty clients take.
+/// message more, and its version of the zone stays for [`Limits::write`]. The other clients do not wait for it. Their own limit is longer
+/// than the first messages of twenty clients take.
 #[tokio::test]
 async fn a_client_that_stops_reading_keeps_a_message_and_a_version_for_the_time_of_a_write() {
     let (db, counting) = (ZoneDb::new(), Counting::new());
