@@ -363,7 +363,7 @@ fn escaped(name: &str) -> Cow<'_, str> {
 }
 
 fn quoted(text: &str) -> String {
-    debug_assert!(!text.contains(['\'', '\\']), "the texts of rules need no escapes");
+    assert!(!text.contains(['\'', '\\']), "the texts of rules need no escapes");
     format!("'{text}'")
 }
 

@@ -138,7 +138,7 @@ pub fn at<'a>(schema: &'a mut Value, place: &str) -> Option<&'a mut Value> {
 /// Adds attributes to the schema at a place; see [`at`].
 pub fn extend(schema: &mut Value, place: &str, attributes: Value) {
     let node = at(schema, place);
-    debug_assert!(node.is_some(), "the schema has no {place}");
+    assert!(node.is_some(), "the schema has no {place}");
     if let (Some(Value::Object(node)), Value::Object(attributes)) = (node, attributes) {
         node.extend(attributes);
     }
