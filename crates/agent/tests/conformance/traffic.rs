@@ -136,7 +136,7 @@ async fn begin(bench: &Bench) -> TcpStream {
     let mut stream = TcpStream::connect(bench.http).await.expect("a connection");
     stream.write_all(b"GET / HTTP/1.1\r\nHost: web.example\r\n").await.expect("a connection");
     // The proxy has accepted it, and read that.
-    sleep(Duration::from_millis(200)).await;
+    sleep(Duration::from_secs(1)).await;
     stream
 }
 
