@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::agent::{Agent, DOMAIN, agent_user, application, platform_with, route, router, service};
 use signpost_testing::peers::unbound;
 use signpost_testing::program;
-use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, eventually, free_address, until};
+use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, dig, eventually, free_address, until};
 use signpost_types::instance::{AGENT_NAMESPACE, certificate_name};
 
 const HOST: &str = "www.shop.test";
@@ -69,6 +69,10 @@ impl Pebble {
             let output = Command::new("curl").args(["-sSf", "--cacert", &ca, &url]).output().expect("curl runs");
             output.status.success().then(|| std::fs::write(&root, output.stdout).expect("written"))
         });
+    }
+
+    fn signal(&self, signal: &str) {
+        self.process.as_ref().expect("it runs").signal(signal);
     }
 
     fn stop(&mut self) {
@@ -139,6 +143,26 @@ impl Scene {
 
     fn kill(&mut self) {
         self.server.take().expect("it runs").kill();
+    }
+
+    /// Kills the leader and starts the next one. Meanwhile the CA is stopped: a validation that gets no answer ends the order.
+    fn replace_leader(&mut self) {
+        self.pebble.signal("STOP");
+        self.kill();
+        self.restart();
+        until("each challenge has its record again", || {
+            let challenges = self.kubectl.json(&["challengerecords", "-A"])["items"].clone();
+            let missing = |challenge: &&Value| {
+                let name = challenge["spec"]["name"].as_str().expect("a name");
+                let value = challenge["spec"]["value"].to_string();
+                !dig(self.ports.dns, name, "TXT", &[]).data("TXT").contains(&&*value)
+            };
+            match challenges.as_array().expect("a list").iter().find(missing) {
+                None => Ok(()),
+                Some(challenge) => Err(challenge.clone()),
+            }
+        });
+        self.pebble.signal("CONT");
     }
 
     fn apply(&self, objects: &str) {
@@ -292,9 +316,9 @@ fn certificates_are_renewed() {
         served(&scene, &scene.until_ready(&["routers.signpost.dev", "shard1"], "True CertificateIssued"))
     });
 
+    scene.pebble.signal("STOP");
     scene.kubectl.ok(&["delete", "secret", &name, "-n", AGENT_NAMESPACE]);
-    scene.kill();
-    scene.restart();
+    scene.replace_leader();
     eventually("it is there again", || scene.secret(AGENT_NAMESPACE, &name));
     scene.answers(NAME, "shop");
 }
@@ -310,8 +334,7 @@ fn another_leader_continues_an_order() {
         // The CA validates them.
         (scene.kubectl.json(&["challengerecords", "-A"])["items"].as_array()?.len() == 2).then_some(key)
     });
-    scene.kill();
-    scene.restart();
+    scene.replace_leader();
     scene.answers(NAME, "shop");
     let name = certificate_name("shard1", "*.shard1.example.org");
     let certificate = scene.secret(AGENT_NAMESPACE, &name).expect("a Secret");
