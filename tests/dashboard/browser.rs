@@ -16,11 +16,35 @@ pub const TAB: &str = "\u{E004}";
 pub const ENTER: &str = "\u{E007}";
 pub const ESCAPE: &str = "\u{E00C}";
 
+/// The number of times that chromedriver is started until it has a port.
+const STARTS_MAX: usize = 10;
+
 /// A browser with one page. Dropping it ends it.
 pub struct Browser {
     _driver: Process,
     address: SocketAddr,
     session: String,
+}
+
+/// Starts chromedriver, and returns it with its port. It chooses a free port of IPv6, and ends if another program uses the same port of IPv4.
+fn driver() -> Option<(Process, u16)> {
+    for _ in 0..STARTS_MAX {
+        let mut command = Command::new("chromedriver");
+        let command = command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let driver = Process::start(command).inspect_err(|error| {
+            eprintln!(
+                "SKIPPED: no browser to look with: {error}. Debian has it as chromium-driver, with chromium; scripts/test \
+                 installs both"
+            );
+        });
+        let driver = driver.ok()?;
+        driver.logs(" on port 0");
+        let line = driver.logs(" port ");
+        if let Some((_, port)) = line.rsplit_once("was started successfully on port ") {
+            return Some((driver, port.trim_end_matches('.').parse().expect("a port")));
+        }
+    }
+    panic!("chromedriver has no port after {STARTS_MAX} starts");
 }
 
 impl Browser {
@@ -31,18 +55,7 @@ impl Browser {
 
     /// Starts one with these arguments and settings of the local state.
     pub fn start_with(more: &[&str], local_state: &Value) -> Option<Browser> {
-        let mut command = Command::new("chromedriver");
-        let command = command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let driver = Process::start(command).inspect_err(|error| {
-            eprintln!(
-                "SKIPPED: no browser to look with: {error}. Debian has it as chromium-driver, with chromium; scripts/test \
-                 installs both"
-            );
-        });
-        let driver = driver.ok()?;
-        let line = driver.logs("ChromeDriver was started successfully on port ");
-        let port: u16 =
-            line.rsplit(' ').next().and_then(|port| port.trim_end_matches('.').parse().ok()).expect("a port");
+        let (driver, port) = driver()?;
         let mut browser =
             Browser { _driver: driver, address: (Ipv4Addr::LOCALHOST, port).into(), session: String::new() };
         let arguments =

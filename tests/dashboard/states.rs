@@ -112,10 +112,10 @@ fn an_outage_is_red_and_a_small_screen_loses_nothing() {
     // 390 pixels: nothing is cut off, and the picture has its lines.
     browser.resize(390, 844);
     browser.sees("Why shard");
-    let wide = "document.documentElement.scrollWidth";
-    assert_eq!(browser.script(&format!("return {wide} <= 390")), true, "{}", browser.script(&format!("return {wide}")));
+    let is_narrow = "return document.documentElement.scrollWidth <= 390";
+    browser.comes_true(is_narrow);
     let cut = "return [...document.querySelectorAll('.verdicts td')].filter((one) => one.getBoundingClientRect().right > 390).length";
-    assert_eq!(browser.script(cut), 0);
+    browser.comes_true(&format!("{cut} === 0"));
     // The header leaves the screen to the page, and landmarks have distinct names.
     let header = browser.script("return document.getElementById('top').offsetHeight");
     assert!(header.as_u64().is_some_and(|height| height < 844 / 8), "{header}");
@@ -131,7 +131,7 @@ fn an_outage_is_red_and_a_small_screen_loses_nothing() {
     let strays = "const box = document.getElementById('lines').getBoundingClientRect(); return [...document.querySelectorAll('#lines \
                   path')].filter((one) => one.getBoundingClientRect().top < box.top).length";
     assert_eq!(browser.script(strays), 0);
-    assert_eq!(browser.script(&format!("return {wide} <= 390")), true);
+    browser.comes_true(is_narrow);
 }
 
 #[test]

@@ -300,7 +300,7 @@ fn certificates_come_with_nginx() {
 /// A certificate that is due is renewed without a failed request, and one whose Secret is gone is ordered again.
 #[test]
 fn certificates_are_renewed() {
-    let mut scene = Scene::valid_for("haproxy", 0, 60, false);
+    let mut scene = Scene::valid_for("haproxy", 0, 90, false);
     scene.apply(&(service("shop", application("shop")) + &edge("shop", "")));
     scene.answers(NAME, "shop");
     let name = certificate_name("shard1", "*.shard1.example.org");

@@ -83,7 +83,7 @@ fn the_apis_authority_and_a_name_servers_own() {
     eventually("the authority is made", || data.join("pki/ca.crt").is_file().then_some(()));
     let client = client_of_file(&data.join("pki/ca.crt"), server.admin);
     eventually("it is ready over HTTPS", || is_ready(&client));
-    assert!(server.log().contains(&format!("https://{}/", server.admin)), "{}", server.log());
+    server.logs(&format!("https://{}/", server.admin));
 
     // Signing in over Signpost's own TLS makes a cookie that browsers send over TLS alone.
     let kubeconfig = std::fs::read_to_string(data.join("kubeconfig")).expect("the server wrote it");

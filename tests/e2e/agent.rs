@@ -160,7 +160,7 @@ impl Agent {
         self.directory().join(format!("proxy/{}.pid", self.proxy))
     }
 
-    fn site_file(&self) -> PathBuf {
+    pub fn site_file(&self) -> PathBuf {
         self.directory().join("site.json")
     }
 }
@@ -261,7 +261,7 @@ fn a_route_is_served_until_its_instance_has_left() {
     let (server, kubectl) = platform(&data, ports);
     let mut agent = Agent::new(&data, ports.dns);
     let own = format!("{{ip: {}}}", agent.http.ip());
-    kubectl.ok_with(&["apply", "-f", "-"], &router(&format!("{own}, {{ip: 192.0.2.1}}")));
+    kubectl.ok_with(&["apply", "-f", "-"], &router(&format!("{own}, {{ip: 192.0.2.1}}")).replace("ttl: 5", "ttl: 15"));
     let objects = service("shop", application("shop")) + &route("shop", "shop") + &route("none", "none");
     kubectl.ok_with(&["apply", "-f", "-"], &objects);
 
@@ -297,8 +297,8 @@ fn a_route_is_served_until_its_instance_has_left() {
     client.check("another agent started");
     assert_eq!(std::fs::read_to_string(agent.proxy_id_file()).expect("HAProxy runs"), proxy);
 
-    // Without the API, a restarted agent and its proxy serve the last known state, once it is written: the agent spends one twentieth
-    // of its time on that.
+    // Without the API, a restarted agent and its proxy serve the last known state, once it is written: the agent limits the time that it
+    // spends on that.
     eventually("the last-known-good Site has the Route", || {
         let site = std::fs::read_to_string(agent.site_file()).ok()?;
         site.contains("web-late.shard1.example.org").then_some(())

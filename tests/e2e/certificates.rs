@@ -227,7 +227,10 @@ fn a_secret_is_served(proxy: &'static str) {
         assert!(!texts.iter().any(|part| text.contains(part)), "{place} has a key: {text}");
     }
 
-    // Without the API, another agent and another proxy still have the last good one.
+    // Without the API, another agent and another proxy still have the last good one, once the agent has written it.
+    eventually("the last-known-good Site has the Route", || {
+        std::fs::read_to_string(agent.site_file()).ok()?.contains(HOST).then_some(())
+    });
     server.kill();
     agent.kill();
     agent.kill_proxy();

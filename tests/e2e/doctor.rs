@@ -73,13 +73,13 @@ impl Stage {
         format!("{address}:{}", self.port).parse().expect("an address")
     }
 
-    /// Starts a peer at an address with these zones, and waits until it serves the first of them.
+    /// Starts a peer at an address with these zones, and waits until it serves them.
     fn peer(&mut self, address: &str, more: &str, zones: &[(&str, &str)], start: fn(&Peer) -> Process) {
         let folder = self.write(address, zones);
         let (folder, listen) = (Path::new(&folder), self.at(address));
         let apexes: Vec<&str> = zones.iter().map(|(apex, _)| *apex).collect();
         self.daemons.push(start(&Peer { listen, folder, zones: folder, apexes: &apexes, more }));
-        self.wait(address, zones[0].0);
+        zones.iter().for_each(|(apex, _)| self.wait(address, apex));
     }
 
     fn named(&mut self, address: &str, options: &str, zones: &[(&str, &str)]) {

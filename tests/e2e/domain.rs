@@ -93,7 +93,7 @@ impl Watch {
                 let mut answered = 0;
                 for server in servers {
                     let questions = [(alias.as_str(), "CNAME"), (zone.as_str(), "SOA"), (parent.as_str(), "SOA")];
-                    let Some(responses) = try_dig_all(server, &questions, &["+tries=1", "+time=1"]) else { continue };
+                    let Some(responses) = try_dig_all(server, &questions, &["+tries=1", "+time=10"]) else { continue };
                     // Names that are not loaded yet get SERVFAIL, and a resolver queries the other name server.
                     if responses.iter().any(|response| response.status == "SERVFAIL") {
                         continue;

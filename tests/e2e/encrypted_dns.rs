@@ -89,7 +89,9 @@ fn a_certificate_of_ones_own_is_taken_up_anew_and_a_bad_one_is_named() {
     // At a start, a file that is not a certificate is an error that names it.
     std::fs::write(crt_path, "nonsense").expect("written");
     assert!(server.terminate().success());
-    let failed = run(&[&["serve"][..], &arguments, &files, &["--dns-listen", "127.0.0.1:0"]].concat());
+    let failed =
+        run(&[&["serve"][..], &arguments, &files, &["--dns-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]]
+            .concat());
     assert!(failed.code != Some(0) && failed.err.contains("dns.crt"), "{}", failed.err);
 }
 
@@ -142,7 +144,17 @@ fn clients_query_over_https_and_quic_and_find_the_transports_in_svcb_records() {
 
     // The doctor makes a handshake with each, and needs the CA for it.
     let (parent, port) = (ports.dns.to_string(), ports.dns.port().to_string());
-    let own = ["--nameserver", "ns1.v3.rhcloud.com=127.0.0.1", "--parent", &parent, "--port", &port, "--private"];
+    let own = [
+        "--nameserver",
+        "ns1.v3.rhcloud.com=127.0.0.1",
+        "--parent",
+        &parent,
+        "--port",
+        &port,
+        "--private",
+        "--timeout",
+        "20",
+    ];
     let doctor = |more: &[&str]| run(&[&["doctor", "--domain", "v3.rhcloud.com"], &own[..], more].concat()).out;
     let said = doctor(&["--tls-ca", authority.to_str().expect("UTF-8")]);
     assert!(said.contains(&format!("and over {}, {}", offered[0], offered[1])), "{said}");

@@ -44,7 +44,17 @@ fn api_servers_share_objects_users_and_the_lead() {
     let first = start(&cluster, &one);
     // A second process without the key reports the missing key.
     let store = store(&cluster);
-    let mut arguments = vec!["serve", "--roles", "api", "--data-dir", two.path(), "--domain", "v3.rhcloud.com"];
+    let mut arguments = vec![
+        "serve",
+        "--roles",
+        "api",
+        "--data-dir",
+        two.path(),
+        "--domain",
+        "v3.rhcloud.com",
+        "--api-listen",
+        "127.0.0.1:0",
+    ];
     arguments.extend(store.iter().map(String::as_str));
     let error = Ran::of(&mut command(&arguments)).fails(1);
     assert!(error.contains("copy the file from another API server"), "{error}");

@@ -70,7 +70,7 @@ fn a_webhook_chooses_until_it_is_gone_and_another_strategy_after_a_reload() {
     let placer = Placer::start(&token);
     let write = |text: &str| std::fs::write(&config, text).expect("written");
     let by_webhook = format!(
-        "scheduler.strategy = \"webhook\"\nwebhook.url = \"{}\"\nwebhook.fallback = \"least-routes\"\n",
+        "scheduler.strategy = \"webhook\"\nwebhook.url = \"{}\"\nwebhook.fallback = \"least-routes\"\nwebhook.timeout = \"30s\"\n",
         placer.url
     );
     write(&format!("{by_webhook}webhook.token-file = \"placer.token\"\n"));

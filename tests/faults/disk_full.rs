@@ -129,6 +129,7 @@ fn of_the_api() {
     let kubeconfig = kubeconfig.to_str().expect("UTF-8");
     let status = run(&["status", "--kubeconfig", kubeconfig, "--admin", &admin, "--interval", "0"]).out;
     assert!(status.contains("the disk is full"), "{status}");
+    server.logs("the disk is full");
     let count = server.log().lines().filter(|line| line.contains("the disk is full")).count();
     assert_eq!(count, 1, "{}", server.log());
     objects.check_kept(&mut model, "the disk is full");

@@ -147,11 +147,7 @@ fn of_the_last_known_good_state_is_followed_by_a_new_file() {
     eventually("it is stored", || {
         (Scrape::of(dns_ports.admin).sum("signpost_last_good_failing", &[]) == 0.0).then_some(())
     });
-    assert!(
-        server.log().contains("failed to sync the last-known-good state to disk; rewriting it"),
-        "{}",
-        server.log()
-    );
+    server.logs("failed to sync the last-known-good state to disk; rewriting it");
     objects.check_served(&model, dns_ports.dns, "after the failure");
     server.kill();
     api.kill();

@@ -23,8 +23,19 @@ fn silent_connections_lock_nobody_out() {
     let bystander = platform.bystander();
     let before = platform.resident_mib();
     let mut held = Vec::new();
-    for server in [platform.ports.admin, platform.ports.api] {
-        held.extend((0..each).filter_map(|_| connect_from([127, 0, 0, 1], server).ok()));
+    // The bystander has another address: a new connection of it is not closed for one of these before its request.
+    let (servers, one) = ([platform.ports.admin, platform.ports.api], [127, 0, 0, 2]);
+    for server in servers {
+        held.extend((0..each).filter_map(|_| connect_from(one, server).ok()));
+    }
+    // A client with its most connections gets another one, for which the oldest is closed.
+    let mut further = connect_from(one, platform.ports.admin).expect("connects");
+    further.set_read_timeout(Some(Duration::from_secs(60))).expect("is set");
+    further.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("writes");
+    let mut answer = String::new();
+    further.read_to_string(&mut answer).expect("reads");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    for server in servers {
         let address = |index: usize| [127, 1, (index / 250) as u8, (index % 250) as u8 + 1];
         held.extend((0..each).filter_map(|index| connect_from(address(index), server).ok()));
     }

@@ -23,6 +23,9 @@ use crate::support::{Platform, is_long};
 const ATTACKS_MIN: u64 = 100;
 /// The number of requests that are reset at once in an attack.
 const RESETS_MIN: u64 = 1_000;
+/// The number of tries of a client whose handshake has two seconds, which can pass on a busy machine. During an attack that locks others out,
+/// all of them fail.
+const TRIES: usize = 5;
 
 /// A query for the bystander's name, with its length in front.
 const QUERY: &[u8] =
@@ -113,6 +116,19 @@ impl Attacked {
     }
 }
 
+/// Returns the result of the first of several tries that succeeds; `None` if all fail, or last too long together.
+async fn tried<T>(attempt: impl AsyncFn() -> Option<T>) -> Option<T> {
+    let tries = async {
+        for _ in 0..TRIES {
+            if let Some(found) = attempt().await {
+                return Some(found);
+            }
+        }
+        None
+    };
+    tokio::time::timeout(PATIENCE, tries).await.ok().flatten()
+}
+
 /// Queries the bystander's name.
 fn ask(stream: &mut (impl Read + Write)) -> std::io::Result<()> {
     stream.write_all(QUERY)?;
@@ -144,7 +160,9 @@ fn handshakes_that_never_end_lock_nobody_out() {
     }
     assert!(held.len() > clients * each / 2, "the attack takes place: {}", held.len());
     let began = Instant::now();
-    ask(&mut attacked.connect([127, 3, 0, 1]).expect("others shake hands")).expect("and are answered over TLS");
+    let over_tls = || ask(&mut attacked.connect([127, 3, 0, 1])?);
+    let served = (1..TRIES).find_map(|_| over_tls().ok()).map_or_else(over_tls, Ok);
+    served.expect("others shake hands and are answered over TLS");
     ask(&mut connect_from([127, 3, 0, 1], attacked.platform.ports.dns).expect("connects")).expect("and over TCP");
     println!("another client was served within {:?}", began.elapsed());
     let grown = attacked.platform.resident_mib().saturating_sub(before);
@@ -253,7 +271,8 @@ fn requests_that_never_end_are_ended() {
     let held = runtime.block_on(async {
         let mut held = Vec::new();
         for number in 0..clients {
-            let mut client = attacked.connect_http2([127, 4, 1, number + 1]).await.expect("connects");
+            let connected = tried(async || attacked.connect_http2([127, 4, 1, number + 1]).await).await;
+            let mut client = connected.expect("connects");
             for _ in 0..each {
                 let Ok(ready) = client.ready().await else { break };
                 client = ready;
@@ -265,7 +284,8 @@ fn requests_that_never_end_are_ended() {
                 held.push((response, body, sent.is_ok()));
             }
         }
-        assert!(attacked.serves_https().await, "another client is served");
+        let served = tried(async || attacked.serves_https().await.then_some(())).await;
+        served.expect("another client is served");
         held
     });
     assert!(held.len() > usize::from(clients) * 16, "the attack takes place: {}", held.len());
@@ -309,7 +329,7 @@ mod quic {
 
     #[test]
     fn streams_that_never_end_and_floods_of_connections_lock_nobody_out() {
-        let attacked = Attacked::start(&["--tcp-read-timeout", "2s", "--tcp-connections-per-client", "20"]);
+        let attacked = Attacked::start(&["--tcp-read-timeout", "10s", "--tcp-connections-per-client", "20"]);
         let bystander = attacked.platform.bystander();
         let before = attacked.platform.resident_mib();
         let done = AtomicU64::new(0);

@@ -108,18 +108,22 @@ fn all_that_is_readable(platform: &Platform, spy: &Client) -> Vec<String> {
 /// Returns the data that the dashboard shows to the spy.
 fn dashboard(platform: &Platform, spy: &Client) -> Vec<String> {
     let admin = platform.ports.admin;
+    let long = Duration::from_secs(60);
     let ask = |head: &str, body: &str, within: Duration| {
         let mut stream = TcpStream::connect(admin).expect("the admin endpoint listens");
-        stream.set_read_timeout(Some(within)).expect("is set");
+        stream.set_read_timeout(Some(long)).expect("is set");
         let length = body.len();
         write!(stream, "{head}\r\nHost: {admin}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
             .expect("writes");
-        let mut answer = Vec::new();
+        let mut answer = vec![0; 4_096];
+        // Only the first octets can come late.
+        let first = stream.read(&mut answer).unwrap_or(0);
+        answer.truncate(first);
+        stream.set_read_timeout(Some(within)).expect("is set");
         // The stream of changes does not end.
         let _ = stream.read_to_end(&mut answer);
         String::from_utf8_lossy(&answer).into_owned()
     };
-    let long = Duration::from_secs(60);
     let token = json!({"token": spy.token()}).to_string();
     let session = ask("POST /dashboard/session HTTP/1.1\r\nContent-Type: application/json", &token, long);
     let cookie = session.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("it signs in");

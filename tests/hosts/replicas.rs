@@ -169,9 +169,11 @@ fn are_gone(scene: &Scene, known: &BTreeMap<String, KnownRoute>, live: &[Promise
     let deleted = known.iter().filter(|(_, known)| known.uid.is_none()).map(|(name, _)| format!("{NAMESPACE}-{name}"));
     for label in deleted.filter(|label| !labels.contains(label.as_str())) {
         for (name, server) in NAME_SERVERS.iter().zip(scene.name_servers()) {
-            let answer = ask(server, &format!("{label}.routes.{DOMAIN}"));
-            let is_gone = answer.as_ref().is_some_and(|answer| answer.rcode == ResponseCode::NXDomain);
-            assert!(is_gone, "{name}: {label}: {answer:?}");
+            until(&format!("{name} answers for {label}"), || {
+                let answer = ask(server, &format!("{label}.routes.{DOMAIN}")).ok_or("no answer")?;
+                assert!(answer.rcode == ResponseCode::NXDomain, "{name}: {label}: {answer:?}");
+                Ok(())
+            });
         }
     }
 }

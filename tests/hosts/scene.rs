@@ -290,9 +290,20 @@ pub fn serial(server: SocketAddr, zone: &str) -> Option<u32> {
     Asker::new(server).ask(zone, RecordType::SOA, ANSWER)?.serial
 }
 
+/// Returns whether a request was not answered, or failed because etcd has no leader. A write may have taken effect.
+pub fn is_unavailable(status: u16) -> bool {
+    matches!(status, 0 | 503 | 504)
+}
+
 fn created(client: &Client, path: &str, object: &Value) {
-    let (status, body) = client.send("POST", path, Some(object));
-    assert_eq!(status, 201, "{path}: {body}");
+    let mut is_first = true;
+    until(&format!("{path} has the object"), || {
+        let (status, body) = client.send("POST", path, Some(object));
+        let is_created = status == 201 || (status == 409 && !is_first);
+        assert!(is_created || is_unavailable(status), "{path}: {status} {body}");
+        is_first = false;
+        if is_created { Ok(()) } else { Err(format!("{status} {body}")) }
+    });
 }
 
 impl Machine {

@@ -13,8 +13,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::report::Report;
-use crate::scene::{API_SERVERS, Scene};
+use crate::scene::{API_SERVERS, Scene, is_unavailable};
 use signpost_testing::client::Client;
+use signpost_testing::until;
 
 /// The maximum silence of a server. Clients write continuously.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -81,8 +82,11 @@ struct Watch {
 
 impl Watch {
     fn run(mut self) {
-        let (status, body) = self.servers[0].0.send("GET", &self.path, None);
-        assert_eq!(status, 200, "all was ready: {body}");
+        let body = until("the objects are listed", || {
+            let (status, body) = self.servers[0].0.send("GET", &self.path, None);
+            assert!(status == 200 || is_unavailable(status), "all was ready: {status} {body}");
+            if status == 200 { Ok(body) } else { Err(format!("{status} {body}")) }
+        });
         let list: Value = serde_json::from_str(&body).expect("a list in JSON");
         for object in list["items"].as_array().into_iter().flatten() {
             self.shared.state.lock().expect("no thread panics with it").insert(name_of(object), revision(object));

@@ -18,6 +18,8 @@ const NAME: &str = "site.json";
 /// part of the time. A change during a write copies the Site, and shares the processor with it: fewer than one in a hundred should meet
 /// one.
 const SHARE: u32 = 300;
+/// The longest time between two writes: a single slow one, on a busy disk, does not delay the next one for minutes.
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// The pause after an error.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -96,11 +98,27 @@ impl LastSiteFile {
     async fn end(&mut self) {
         let Some(writing) = self.writing.take() else { return };
         match writing.await.unwrap_or_else(|error| Err(error.to_string())) {
-            Ok(took) => self.next = Instant::now() + took * SHARE,
+            Ok(took) => self.next = Instant::now() + (took * SHARE).min(INTERVAL_MAX),
             Err(error) => {
                 tracing::error!(file = %self.path.display(), error, "failed to write the last-known-good Site");
                 (self.is_saved, self.next) = (false, Instant::now() + PAUSE);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_write_delays_the_next_one_by_its_time_and_at_most_a_minute() {
+        let mut file = LastSiteFile::new(Path::new("/nowhere"));
+        for (took, expected) in [(0, 0), (10, 3_000), (200, 60_000), (9_000, 60_000)] {
+            file.writing = Some(tokio::spawn(async move { Ok(Duration::from_millis(took)) }));
+            let (earliest, expected) = (Instant::now(), Duration::from_millis(expected));
+            file.end().await;
+            assert!((earliest + expected..=Instant::now() + expected).contains(&file.next), "{took}");
         }
     }
 }

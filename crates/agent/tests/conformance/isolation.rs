@@ -4,10 +4,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use landlock::{Access as _, AccessFs, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus};
 use rustix::process::geteuid;
 use signpost_agent::site::Site;
+use signpost_testing::PATIENCE;
 
 use crate::bench::{Bench, application, plain, route};
 use crate::client::get;
@@ -65,9 +67,15 @@ pub async fn users(mut bench: Bench) {
         bench.restart_agent();
         bench.apply(&site).await;
         assert_eq!(get(bench.http, "a.example", "/").await.expect("a response").body, "web");
-        let owners = owners(&bench.path("proxy"));
-        let roots = owners.iter().filter(|uid| **uid == 0).count();
-        assert!(roots == 1 && owners.len() >= 2, "after {at} reloads: {owners:?}");
+        let is_expected = |owners: &[u32]| owners.iter().filter(|uid| **uid == 0).count() == 1 && owners.len() >= 2;
+        // A process is root until it has changed its user.
+        let deadline = Instant::now() + PATIENCE;
+        let mut found = owners(&bench.path("proxy"));
+        while !is_expected(&found) && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            found = owners(&bench.path("proxy"));
+        }
+        assert!(is_expected(&found), "after {at} reloads: {found:?}");
     }
     // Its key, and the socket with the rights of an administrator.
     let mode = |file: &str| std::fs::metadata(bench.path(file)).expect("it is there").permissions().mode() & 0o777;

@@ -35,7 +35,7 @@ enum Probe {
     Upgrade(&'static str, u64),
     /// The header of a response over HTTP and over HTTPS.
     Header(&'static str),
-    /// Requests at once: how many have which status.
+    /// Requests at once: how many have which status. Those that pass only because the others took seconds count as refused.
     Burst(usize),
     /// The first line of a connection to the application.
     FirstLine,
@@ -52,9 +52,14 @@ pub async fn table(bench: Bench) {
         (json!({"requestTimeoutSeconds": 1}), Probe::Get(own, "/silence", ""), "504", "504"),
         (json!({"requestTimeoutSeconds": 30}), Probe::Get(own, "/slow", ""), "200", "200"),
         (yes.clone(), Probe::Get(own, "/slow", ""), "504", "504"),
-        (yes.clone(), Probe::Get(own, "/slow", sse), "200", "200"),
-        (yes, Probe::Upgrade("websocket", 2_000), "101 open", "101 open"),
-        (json!({"tunnelTimeoutSeconds": 1}), Probe::Upgrade("websocket", 3_500), "101 closed", "101 closed"),
+        (yes, Probe::Get(own, "/slow", sse), "200", "200"),
+        (
+            json!({"requestTimeoutSeconds": 3, "tunnelTimeoutSeconds": 10}),
+            Probe::Upgrade("websocket", 4_500),
+            "101 open",
+            "101 open",
+        ),
+        (json!({"tunnelTimeoutSeconds": 3}), Probe::Upgrade("websocket", 6_000), "101 closed", "101 closed"),
         (json!({"tunnelTimeoutSeconds": 1}), Probe::Get(own, "/slow", ""), "200", "200"),
         (json!({"maxRequestBodyBytes": 10}), Probe::Post(10), "200", "200"),
         (json!({"maxRequestBodyBytes": 10}), Probe::Post(11), "413", "413"),
@@ -178,9 +183,16 @@ impl Probe {
                 values.join(", ")
             }
             Probe::Burst(count) => {
+                let start = Instant::now();
                 let mut statuses = std::collections::BTreeMap::<String, usize>::new();
                 for _ in 0..count {
                     *statuses.entry(status(get("127.0.0.1", http, "/", "").await)).or_default() += 1;
+                }
+                if let Some(refused) = statuses.get("429").copied() {
+                    let passed = statuses.get("200").copied().unwrap_or_default();
+                    let late = passed.saturating_sub(AT_ONCE).min(permitted_within(start.elapsed(), served.bench.kind));
+                    statuses.insert("200".to_owned(), passed - late);
+                    statuses.insert("429".to_owned(), refused + late);
                 }
                 let text = |(status, count): (String, usize)| format!("{count} of {status}");
                 statuses.into_iter().map(text).collect::<Vec<_>>().join(", ")
@@ -191,6 +203,16 @@ impl Probe {
             }
         }
     }
+}
+
+/// The requests that a client can send at once with one request per second.
+const AT_ONCE: usize = 10;
+
+/// Returns the number of requests beyond [`AT_ONCE`] that a proxy permits in a time after the first one. nginx permits one more after each
+/// second. HAProxy counts in spans of ten seconds, and the first one begins with the first request.
+fn permitted_within(time: Duration, proxy: &str) -> usize {
+    let seconds = usize::try_from(time.as_secs()).expect("a short time");
+    if proxy == "haproxy" && seconds < 10 { 0 } else { seconds }
 }
 
 fn status(response: Result<Response, String>) -> String {
@@ -269,8 +291,8 @@ impl FirstLine {
 pub async fn maxima(bench: Bench) {
     let application = Recorder::start(answer).await;
     let maxima = TrafficMaxima {
-        request_timeout_seconds: Some(1),
-        tunnel_timeout_seconds: Some(1),
+        request_timeout_seconds: Some(3),
+        tunnel_timeout_seconds: Some(3),
         max_request_body_bytes: Some(10),
         requests_per_second: Some(1),
     };
@@ -280,8 +302,8 @@ pub async fn maxima(bench: Bench) {
         let traffic = match factor {
             0 => json!({}),
             factor => {
-                json!({"requestTimeoutSeconds": factor, "tunnelTimeoutSeconds": factor, "maxRequestBodyBytes": 10 * factor,
-                "requestsPerSecond": factor})
+                json!({"requestTimeoutSeconds": 3 * factor, "tunnelTimeoutSeconds": 3 * factor,
+                "maxRequestBodyBytes": 10 * factor, "requestsPerSecond": factor})
             }
         };
         let mut site = site(&[application.address], &served.identity);
@@ -294,7 +316,7 @@ pub async fn maxima(bench: Bench) {
             assert_eq!(probe.run(&served, &first_line).await, expected, "{factor} {probe:?}");
         }
         if factor != 0 {
-            assert_eq!(Probe::Upgrade("websocket", 3_500).run(&served, &first_line).await, "101 closed", "{factor}");
+            assert_eq!(Probe::Upgrade("websocket", 6_000).run(&served, &first_line).await, "101 closed", "{factor}");
         }
         let client = format!("127.0.1.{}", factor % 255);
         let mut refused = 0;
@@ -363,6 +385,14 @@ pub async fn sessions(bench: Bench) {
                 recorders.iter().flat_map(Recorder::take).map(|request| request.all("cookie").join("; ")).collect();
             let expected = if is_haproxy { "one=1; two=2".to_owned() } else { format!("one=1; {pair}; two=2") };
             assert_eq!(received, vec![expected; 6]);
+        }
+        // nginx chooses at random: the first ones can all be at one endpoint.
+        for _ in 0..40 {
+            if endpoints.len() > 1 {
+                break;
+            }
+            let first = served.send(Way::Http, &Request::new("GET", "/")).await.expect("a response");
+            endpoints.insert(first.body);
         }
         assert!(endpoints.len() > 1, "all sessions are at {endpoints:?}");
         // A cookie that no router has given is as none.

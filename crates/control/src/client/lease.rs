@@ -564,8 +564,8 @@ mod tests {
         });
         let urls = ["https://a.example", "https://b.example"].map(|url| url.parse().expect("a URL"));
         let client = Servers::new(urls.into()).client(Arc::new(clients));
-        // A term of 6 seconds: on a busy machine, too, there is time for a try at each server.
-        let settings = Settings::lasting(Duration::from_secs(9));
+        // A term of 18 seconds: on a busy machine, too, there is time for a try at each server.
+        let settings = Settings::lasting(Duration::from_secs(27));
         let stop = CancellationToken::new();
         let mut leadership = Lease::run(client, "test", "one", settings, stop.clone());
         let leads = leadership.wait_for(|leadership| leadership.term().is_some()).await.expect("it runs").clone();
@@ -573,7 +573,7 @@ mod tests {
         // One server hangs and recovers, and then the other one hangs, so the server in use hangs once.
         for hangs in &hung {
             hangs.store(true, Ordering::Relaxed);
-            let until = Instant::now() + Duration::from_secs(7);
+            let until = Instant::now() + Duration::from_secs(21);
             while Instant::now() < until {
                 assert!(term.is_current(), "the term ended");
                 sleep(Duration::from_millis(20)).await;

@@ -10,7 +10,9 @@ use signpost_dns::nameserver::hand_off::{Answer, Cursor, HandOff, HandOffKind, H
 use signpost_dns::transport::Config;
 use tokio::sync::Semaphore;
 
-use crate::support::{A, PATIENCE, Server, ask, ask_on, connect, connect_from, framed, query, receive, udp_client};
+use crate::support::{
+    A, LIMIT, PATIENCE, Server, ask, ask_on, connect, connect_from, framed, query, receive, udp_client,
+};
 use crate::{https, tls};
 
 const AXFR: u16 = 252;
@@ -233,7 +235,7 @@ fn queries_are_answered_between_the_messages_of_a_transfer() {
 #[test]
 fn a_client_that_does_not_read_loses_its_transfer() {
     let handler = Numbers::new(u32::MAX, 60_000);
-    let server = handler.serve(|config| config.streams.write = Duration::from_millis(500));
+    let server = handler.serve(|config| config.streams.write = LIMIT);
     let mut stream = connect(&server);
     over(&mut stream, &transfer(1));
     assert_eq!(Arc::strong_count(&handler.transfers), 2);
@@ -250,7 +252,7 @@ fn a_client_over_quic_that_does_not_read_loses_its_transfer() {
     let handler = Numbers::new(u32::MAX, 60_000);
     let quic = crate::quic::Quic::of(handler.serve(|config| {
         config.quic_addresses = vec!["127.0.0.1:0".parse().unwrap()];
-        config.streams.write = Duration::from_millis(500);
+        config.streams.write = LIMIT;
     }));
     let narrow = |config: &mut quinn::TransportConfig| {
         config.stream_receive_window(1_024u32.into());
@@ -266,6 +268,10 @@ fn a_client_over_quic_that_does_not_read_loses_its_transfer() {
     handler.wait_transfers(0);
 }
 
+/// The time for which a client may be silent, and the longer one after which a later answer comes. After 5 seconds, it would be SERVFAIL.
+const IDLE: Duration = Duration::from_secs(2);
+const PERMITTED_AFTER: Duration = Duration::from_millis(2_500);
+
 /// RFC 7766 §6.2.1.1: the answers to pipelined queries do not wait for it. It is not silence of the client, either.
 #[test]
 fn an_answer_may_come_later_on_each_transport() {
@@ -275,12 +281,12 @@ fn an_answer_may_come_later_on_each_transport() {
         config.addresses = vec!["0.0.0.0:0".parse().unwrap(), "[::]:0".parse().unwrap()];
         config.tls_addresses = local();
         config.https_addresses = local();
-        config.streams.idle = Duration::from_millis(800);
+        config.streams.idle = IDLE;
     });
     let permit_later = || {
         let permits = Arc::clone(&handler.permits);
         std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(1_500));
+            std::thread::sleep(PERMITTED_AFTER);
             permits.add_permits(1);
         })
     };
@@ -319,7 +325,7 @@ fn an_answer_may_come_later_over_quic() {
     let handler = Numbers::new(0, 0);
     let quic = crate::quic::Quic::of(handler.serve(|config| {
         config.quic_addresses = vec!["127.0.0.1:0".parse().unwrap()];
-        config.streams.idle = Duration::from_millis(800);
+        config.streams.idle = IDLE;
     }));
     let alive = |config: &mut quinn::TransportConfig| {
         config.keep_alive_interval(Some(Duration::from_millis(100)));
@@ -331,7 +337,7 @@ fn an_answer_may_come_later_over_quic() {
         let update = crate::quic::exchange(&connection, &request);
         let permit = async {
             crate::quic::exchange(&connection, &plain).await.unwrap();
-            tokio::time::sleep(Duration::from_millis(2_000)).await;
+            tokio::time::sleep(PERMITTED_AFTER).await;
             handler.permits.add_permits(1);
         };
         tokio::join!(update, permit).0.unwrap()
