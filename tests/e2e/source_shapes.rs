@@ -65,6 +65,7 @@ const SHAPES: [Shapes; 6] = [
         zones: &["nginx 203.0.113.50", "traefik"],
         hosts: &["old.nginx", "site.nginx"],
         notes: &[
+            "Ingress shop/old AnnotationIgnored",
             "Ingress shop/whoami NotAdmitted",
             "IngressClass alb ClassNotAccepted",
             "IngressClass traefik NoAddress",

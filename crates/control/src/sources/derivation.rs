@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::conflicts::{decided_by, order};
-use super::inventory::{Inventory, Kind, Objects, Resource, selects};
-use super::targets::{ignored, is_others};
+use super::inventory::{Inventory, Kind, Objects, Resource};
+use super::targets::ignored;
 use super::{
-    Derived, Family, Found, Frame, Mode, Name, Note, Platform, Reason, Resolved, Settings, Shard, Source, gateway,
-    ingress, openshift, service, status,
+    Derived, Family, Found, Frame, Mode, Name, Note, Platform, Reason, Resolved, Scope, Settings, Shard, Source,
+    gateway, ingress, openshift, service, status,
 };
 use crate::client::reflector::ObjectKey;
 use crate::put::Put as _;
@@ -326,28 +326,25 @@ impl Derivation {
         if self.settings.mode(Family::of(kind)?) == Mode::Off {
             return None;
         }
-        if let Some(selector) = &self.settings.namespace_selector {
-            let Some(labels) = self.inventory.labels(key.namespace()) else {
-                let is_unknown = !self.inventory.is_known(Kind::Namespace);
-                return Some(Found { is_unknown, ..Found::default() });
-            };
-            if selects(selector, labels) != Some(true) {
-                return None;
+        match self.settings.scope(object.meta(), &self.inventory) {
+            Scope::Counts => {}
+            Scope::Unknown => return Some(Found { is_unknown: true, ..Found::default() }),
+            Scope::NotSelected => return None,
+            Scope::OtherController => {
+                let message = "the annotation \"controller\" leaves it to another controller".to_owned();
+                let note = Note { source: Source::named(kind, key), reason: Reason::OtherController, message };
+                return Some(Found { notes: vec![note], ..Found::default() });
             }
-        }
-        if is_others(object.meta(), &self.settings) {
-            let message = "the annotation \"controller\" leaves it to another controller".to_owned();
-            let note = Note { source: Source::named(kind, key), reason: Reason::OtherController, message };
-            return Some(Found { notes: vec![note], ..Found::default() });
         }
         let mut found = match &**object {
             Resource::GatewayRoute(route) => gateway::names(kind, route, &self.frame.gateways, &self.inventory),
             Resource::OpenShiftRoute(route) => openshift::names(route, &self.frame.controllers),
-            Resource::Ingress(ingress) => ingress::names(ingress, &self.frame.classes, &self.settings),
+            Resource::Ingress(ingress) => ingress::names(ingress, &self.frame.classes),
             Resource::Service(service) => service::names(service, &self.settings)?,
             _ => return None,
         };
-        if let Some(message) = ignored(kind, object.meta(), &self.settings).filter(|_| !found.names.is_empty()) {
+        let has_hosts = !found.names.is_empty() || !found.pending.is_empty();
+        if let Some(message) = ignored(kind, object.meta(), &self.settings).filter(|_| has_hosts) {
             let source = Source::named(kind, key);
             found.notes.push(Note { source, reason: Reason::AnnotationIgnored, message });
         }

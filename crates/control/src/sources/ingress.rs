@@ -2,13 +2,18 @@
 //!
 //! An Ingress without an address in its status is not admitted yet. Controllers also remove the addresses while they restart, so the names
 //! that are written stay.
+//!
+//! A class has the addresses that its controller reports on its Ingresses. Only an annotation of the IngressClass replaces them: users may
+//! create Ingresses, and the addresses are those of all hosts of the class.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::inventory::{CLASS_ANNOTATION, DEFAULT_ANNOTATION, Ingress, Inventory, Kind, OfResource as _, Plain};
 use super::targets::{annotated, usable};
-use super::{Family, Found, Frame, Name, Note, Origin, Reason, Settings, Shard, Source, host, route_name, shard_name};
+use super::{
+    Family, Found, Frame, Name, Note, Origin, Reason, Scope, Settings, Shard, Source, host, route_name, shard_name,
+};
 use crate::client::reflector::ObjectKey;
 
 /// The classes with a zone: what the names of Ingresses depend on.
@@ -33,8 +38,11 @@ pub(super) fn frame(inventory: &Inventory, settings: &Settings, cluster_ips: &BT
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for ingress in inventory.all::<Ingress>(Kind::Ingress) {
         if let Some(class) = class(ingress, frame.classes.default.as_deref()) {
+            if settings.scope(&ingress.metadata, inventory) != Scope::Counts {
+                continue;
+            }
             *counts.entry(class).or_default() += 1;
-            reported.entry(class).or_default().extend(targets(ingress, settings));
+            reported.entry(class).or_default().extend(ingress.status.targets());
         }
     }
     let unset = counts.iter().filter(|(class, _)| !settings.ingress_classes.contains_key(**class));
@@ -52,7 +60,9 @@ pub(super) fn frame(inventory: &Inventory, settings: &Settings, cluster_ips: &BT
         let object =
             inventory.object(Kind::IngressClass, &ObjectKey::cluster(&class)).and_then(|object| Plain::of(object));
         let source = Source { kind: Kind::IngressClass.name(), namespace: String::new(), name: class.clone() };
-        let targets = usable(&source, reported, cluster_ips, settings, frame);
+        let annotated = object.and_then(|class| annotated(&class.metadata.annotations, settings));
+        let targets = annotated.unwrap_or_else(|| reported.into_iter().collect());
+        let targets = usable(&source, targets, cluster_ips, settings, frame);
         let name = shard_name("ing", &source, &dns);
         frame.classes.shards.insert(class, name.clone());
         let origin = object.map(|class| Origin::of(&class.metadata)).unwrap_or_default();
@@ -67,13 +77,8 @@ fn class<'a>(ingress: &'a Ingress, default: Option<&'a str>) -> Option<&'a str> 
     of_field.or_else(of_annotation).or(default).filter(|class| !class.is_empty())
 }
 
-/// Returns the targets of an Ingress: those of its annotation; without one, those that its controller reports.
-fn targets(ingress: &Ingress, settings: &Settings) -> Vec<String> {
-    annotated(&ingress.metadata.annotations, settings).unwrap_or_else(|| ingress.status.targets().collect())
-}
-
 /// Derives the names of one Ingress.
-pub(super) fn names(ingress: &Ingress, classes: &Classes, settings: &Settings) -> Found {
+pub(super) fn names(ingress: &Ingress, classes: &Classes) -> Found {
     let source = Source::new(Kind::Ingress, &ingress.metadata);
     let mut found = Found::default();
     let mut note = |reason, message: String| found.notes.push(Note { source: source.clone(), reason, message });
@@ -84,7 +89,7 @@ pub(super) fn names(ingress: &Ingress, classes: &Classes, settings: &Settings) -
     };
     // The class has a note.
     let Some(shard) = classes.shards.get(class) else { return found };
-    let is_admitted = !targets(ingress, settings).is_empty();
+    let is_admitted = ingress.status.targets().next().is_some();
     if !is_admitted {
         note(Reason::NotAdmitted, "its status has no address: no controller serves it".to_owned());
     }

@@ -47,8 +47,8 @@ use serde::{Serialize, Serializer};
 use tokio::sync::watch;
 
 use self::derivation::Derivation;
-use self::inventory::{Inventory, Kind, Meta, ParentRef};
-use self::targets::Targets;
+use self::inventory::{Inventory, Kind, Meta, ParentRef, selects};
+use self::targets::{Targets, is_others};
 use crate::client::reflector::ObjectKey;
 use signpost_types::names::check_host;
 
@@ -163,6 +163,30 @@ impl Settings {
         let families = Family::ALL.into_iter().filter(|family| self.mode(*family) != Mode::Off);
         families.flat_map(|family| family.kinds().iter().copied()).collect()
     }
+
+    /// Returns whether an object in a namespace counts.
+    fn scope(&self, meta: &Meta, inventory: &Inventory) -> Scope {
+        if let Some(selector) = &self.namespace_selector {
+            match inventory.labels(&meta.namespace) {
+                None if !inventory.is_known(Kind::Namespace) => return Scope::Unknown,
+                Some(labels) if selects(selector, labels) == Some(true) => {}
+                _ => return Scope::NotSelected,
+            }
+        }
+        if is_others(meta, self) { Scope::OtherController } else { Scope::Counts }
+    }
+}
+
+/// Whether an object counts: it makes shards and names, and adds addresses, only then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    Counts,
+    /// The labels of its namespace cannot be read.
+    Unknown,
+    /// The labels of its namespace are not selected.
+    NotSelected,
+    /// An annotation leaves it to another controller.
+    OtherController,
 }
 
 /// An object of the cluster.

@@ -12,9 +12,10 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::inventory::{Inventory, Kind, Service};
-use super::targets::{annotated, annotation, is_others, listed, ttl, usable};
+use super::targets::{annotated, annotation, listed, ttl, usable};
 use super::{
-    Family, Found, Frame, Name, Note, Origin, Platform, Reason, Settings, Shard, Source, host, route_name, shard_name,
+    Family, Found, Frame, Name, Note, Origin, Platform, Reason, Scope, Settings, Shard, Source, host, route_name,
+    shard_name,
 };
 use signpost_types::names::covers;
 
@@ -38,7 +39,7 @@ impl Hosts {
     /// Returns the hosts of a Service; `None`: it is not a source.
     fn of(service: &Service, settings: &Settings) -> Option<Hosts> {
         let text = annotation(&service.metadata.annotations, HOSTS, settings)?;
-        if service.spec.kind != LOAD_BALANCER || is_others(&service.metadata, settings) {
+        if service.spec.kind != LOAD_BALANCER {
             return None;
         }
         let mut hosts = Hosts::default();
@@ -71,6 +72,9 @@ pub(super) fn frame(
 ) {
     for service in inventory.all::<Service>(Kind::Service) {
         let Some(hosts) = Hosts::of(service, settings) else { continue };
+        if settings.scope(&service.metadata, inventory) != Scope::Counts {
+            continue;
+        }
         let source = Source::new(Kind::Service, &service.metadata);
         let reported = targets(service, settings);
         let apexes = hosts.apexes();

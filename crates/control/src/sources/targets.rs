@@ -39,14 +39,18 @@ pub(super) fn ignored(kind: Kind, meta: &Meta, settings: &Settings) -> Option<St
     let names: &[&str] = match kind {
         _ if meta.annotations.is_empty() => return None,
         Kind::Service => return None,
-        Kind::Gateway | Kind::Ingress => &["hostname", "ttl"],
+        Kind::Gateway => &["hostname", "ttl"],
         _ => &["hostname", "target", "ttl"],
     };
     let names: Vec<&str> =
         names.iter().copied().filter(|name| annotation(&meta.annotations, name, settings).is_some()).collect();
     let [annotation, has] = if names.len() == 1 { ["annotation", "has"] } else { ["annotations", "have"] };
-    let is_elsewhere = kind.is_gateway_route() && names.contains(&"target");
-    let hint = if is_elsewhere { "; set \"target\" on its Gateway" } else { "" };
+    let hint = match kind {
+        _ if !names.contains(&"target") => "",
+        Kind::Ingress => "; set \"target\" on its IngressClass",
+        _ if kind.is_gateway_route() => "; set \"target\" on its Gateway",
+        _ => "",
+    };
     let quoted = names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" and ");
     (!names.is_empty()).then(|| format!("the {annotation} {quoted} {has} no effect on kind {}{hint}", kind.name()))
 }

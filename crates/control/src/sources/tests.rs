@@ -562,6 +562,7 @@ fn ingresses() {
         let rules: Vec<Value> = hosts.iter().map(|host| json!({"host": host})).collect();
         json!({"ingressClassName": if class.is_empty() { Value::Null } else { class.into() }, "rules": rules})
     };
+    let target = |text: &str| json!({"external-dns.kubernetes.io/target": text});
     let ip = Some("203.0.113.7");
     let old = json!({"kubernetes.io/ingress.class": "nginx"});
     for (object, expected) in [
@@ -575,6 +576,15 @@ fn ingresses() {
         (ingress(rules("other", &["a.web.c.example"]), json!({}), ip), "!ClassNotAccepted"),
         (ingress(rules("nginx", &[]), json!({}), ip), "web.c.example=203.0.113.7 !NoHost"),
         (ingress(rules("nginx", &["a.web.c.example"]), json!({}), None), "web.c.example= !NoAddress !NotAdmitted"),
+        // Its annotation neither changes the addresses of the class nor admits it.
+        (
+            ingress(rules("nginx", &["a.web.c.example"]), target("203.0.113.66"), ip),
+            "web.c.example=203.0.113.7 a.web.c.example !AnnotationIgnored",
+        ),
+        (
+            ingress(rules("nginx", &["a.web.c.example"]), target("203.0.113.66"), None),
+            "web.c.example= !AnnotationIgnored !NoAddress !NotAdmitted",
+        ),
     ] {
         let mut inventory = Inventory::default();
         add(&mut inventory, Kind::Ingress, vec![object]);
@@ -584,6 +594,12 @@ fn ingresses() {
         add(&mut inventory, Kind::IngressClass, vec![class]);
         assert_eq!(short(&inventory, &settings()), expected);
     }
+    // That of the class, which only its operator can write, replaces what its controller reports.
+    let mut inventory = Inventory::default();
+    add(&mut inventory, Kind::Ingress, vec![ingress(rules("nginx", &["a.web.c.example"]), json!({}), ip)]);
+    let class = json!({"metadata": {"name": "nginx", "annotations": target("203.0.113.8,lb.cloud.example")}});
+    add(&mut inventory, Kind::IngressClass, vec![class]);
+    assert_eq!(short(&inventory, &settings()), "web.c.example=203.0.113.8,lb.cloud.example a.web.c.example");
 }
 
 /// Services with the annotation of external-dns: spec, annotations without their prefix, load balancer.
@@ -948,6 +964,50 @@ fn objects_that_do_not_count() {
     ] {
         let inventory = inventory(vec![gateway(|_| {})], vec![http_route(edit)]);
         assert_eq!(short(&inventory, &settings), expected, "{what}");
+    }
+}
+
+/// An object that does not count adds no address to a shard, and makes none.
+#[test]
+fn objects_that_do_not_count_make_no_shards() {
+    let match_labels = Some([("team".to_owned(), "a".to_owned())].into());
+    let selector = LabelSelector { match_labels, ..LabelSelector::default() };
+    let selected = Settings { namespace_selector: Some(selector), ..settings() };
+    let ingress = |namespace: &str, ip: &str, annotations: Value| {
+        json!({"metadata": {"name": "web", "namespace": namespace, "annotations": annotations},
+               "spec": {"ingressClassName": "nginx", "rules": [{"host": format!("{namespace}.web.c.example")}]},
+               "status": {"loadBalancer": {"ingress": [{"ip": ip}]}}})
+    };
+    let service = |namespace: &str| {
+        json!({"metadata": {"name": "db", "namespace": namespace, "annotations": {
+                   "external-dns.kubernetes.io/hostname": format!("{namespace}.c.example")}},
+               "spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.7"}]}}})
+    };
+    let own = || ingress("shop", "203.0.113.3", json!({}));
+    let others = json!({"external-dns.kubernetes.io/controller": "other"});
+    let both = "web.c.example=203.0.113.3,203.0.113.4 bank.web.c.example shop.web.c.example";
+    let of_shop = "web.c.example=203.0.113.3 shop.web.c.example";
+    for (kind, objects, settings, expected) in [
+        (Kind::Ingress, vec![own(), ingress("bank", "203.0.113.4", json!({}))], settings(), both),
+        (Kind::Ingress, vec![own(), ingress("bank", "203.0.113.4", json!({}))], selected.clone(), of_shop),
+        (
+            Kind::Ingress,
+            vec![own(), ingress("bank", "203.0.113.4", others)],
+            settings(),
+            "web.c.example=203.0.113.3 shop.web.c.example !OtherController",
+        ),
+        (Kind::Ingress, vec![ingress("bank", "203.0.113.4", json!({}))], selected.clone(), ""),
+        (
+            Kind::Service,
+            vec![service("bank"), service("shop")],
+            settings(),
+            "bank.c.example=203.0.113.7@ shop.c.example=203.0.113.7@",
+        ),
+        (Kind::Service, vec![service("bank"), service("shop")], selected, "shop.c.example=203.0.113.7@"),
+    ] {
+        let mut inventory = inventory(Vec::new(), Vec::new());
+        add(&mut inventory, kind, objects);
+        assert_eq!(short(&inventory, &settings), expected, "{kind:?}");
     }
 }
 
