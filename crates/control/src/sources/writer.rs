@@ -127,7 +127,8 @@ impl QueueItem for Key {
 pub enum Job {
     Discover(BTreeSet<Kind>),
     Confirm(Kind, ApiResource),
-    Apply(ObjectKey, Value),
+    /// A Route, or the Router of a shard.
+    Apply(ObjectKey, Value, Option<Arc<Shard>>),
     /// The object is deleted only if it is still this one, in this version.
     Delete(ObjectKey, Preconditions),
 }
@@ -135,7 +136,8 @@ pub enum Job {
 pub enum Done {
     Discovered(Discovered),
     IsServed(bool),
-    Written,
+    /// The shard whose Router was applied.
+    Written(Option<Arc<Shard>>),
 }
 
 /// A Router that a source wrote.
@@ -162,8 +164,9 @@ struct Writer {
     written_routes: HashMap<ObjectKey, SourceMarks>,
     /// The number of written Routes on each Router.
     routes_on: HashMap<Box<str>, usize>,
-    /// The addresses that were applied last: others of a Router are its operator's.
-    applied: HashMap<String, BTreeSet<IpAddr>>,
+    /// The shards as their Routers were applied last, by name: other addresses of a Router are its operator's. Absent: it is unknown what was
+    /// applied.
+    applied: HashMap<String, Arc<Shard>>,
     /// The written objects that are not derived, and whose loss is not judged yet.
     suspects: BTreeSet<ObjectKey>,
     router_losses: Losses,
@@ -518,10 +521,13 @@ impl Writer {
                 (Some(_), None) => {
                     self.reject(key, &shard.source, "a Router of this name exists, which no source wrote")
                 }
-                (Some(_), Some(written)) if written.is_of(&shard, self.applied.get(name)) => self.settled(key),
+                (Some(_), Some(written)) if written.is_of(&shard, self.applied.get(name).map(|shard| &**shard)) => {
+                    self.settled(key)
+                }
                 (_, written) => {
                     let records = written.map_or(&[][..], |written| &written.records);
-                    Plan::Act(Job::Apply(key.clone(), router_of(&shard, records)))
+                    let object = router_of(&shard, records);
+                    Plan::Act(Job::Apply(key.clone(), object, Some(shard)))
                 }
             };
         }
@@ -549,7 +555,7 @@ impl Writer {
             return match (&existing, written) {
                 (Some(_), None) => self.reject(key, &name.source, "a Route of this name exists, which no source wrote"),
                 (Some((route, _)), Some(written)) if is_of(written, route, &name) => self.settled(key),
-                _ => Plan::Act(Job::Apply(key.clone(), route_of(&name))),
+                _ => Plan::Act(Job::Apply(key.clone(), route_of(&name), None)),
             };
         }
         let Some(at) = self.route_losses.deletion(&text) else { return self.settled(key) };
@@ -661,8 +667,10 @@ impl Controller for Writer {
             match job {
                 Job::Discover(kinds) => reader::discover(cluster, kinds).await.map(Done::Discovered),
                 Job::Confirm(kind, resource) => reader::is_served(cluster, kind, resource).await.map(Done::IsServed),
-                Job::Apply(key, object) => apply(&client, &key, &object).await.map(|()| Done::Written),
-                Job::Delete(key, preconditions) => delete(&client, &key, preconditions).await.map(|()| Done::Written),
+                Job::Apply(key, object, shard) => apply(&client, &key, &object).await.map(|()| Done::Written(shard)),
+                Job::Delete(key, preconditions) => {
+                    delete(&client, &key, preconditions).await.map(|()| Done::Written(None))
+                }
             }
         }
         .boxed()
@@ -681,9 +689,10 @@ impl Controller for Writer {
                         self.queue.add(key, now + DISCOVER_AGAIN);
                     }
                     (Done::IsServed(is_served), Key::Confirm(kind)) => self.take_confirmed(*kind, is_served),
-                    (_, Key::Object(key)) => {
-                        if let Some(shard) = self.derivation.shard(&key.name).filter(|_| key.namespace.is_none()) {
-                            self.applied.insert(key.name.clone(), shard.addresses.clone());
+                    (Done::Written(shard), Key::Object(key)) => {
+                        // The derived shard can be another one since.
+                        if let Some(shard) = shard {
+                            self.applied.insert(shard.name.clone(), shard);
                         }
                         self.settled(key);
                     }
@@ -706,6 +715,10 @@ impl Controller for Writer {
                     && let Some(source) = self.source_of(object)
                 {
                     self.reject(object, &source, &status.message);
+                }
+                // It is unknown whether the write was done.
+                if let Key::Object(ObjectKey { namespace: None, name }) = &key {
+                    self.applied.remove(name);
                 }
                 if key == Key::Discovery {
                     for kind in self.reader.kinds().clone() {
@@ -750,10 +763,10 @@ impl WrittenRouter {
     }
 
     /// Returns whether it equals the derived one. Addresses other than those applied last are its operator's.
-    fn is_of(&self, shard: &Shard, applied: Option<&BTreeSet<IpAddr>>) -> bool {
+    fn is_of(&self, shard: &Shard, applied: Option<&Shard>) -> bool {
         let addresses = addresses(shard);
-        let are_same =
-            addresses == self.addresses || applied == Some(&shard.addresses) && addresses.is_subset(&self.addresses);
+        let are_applied = applied.is_some_and(|applied| applied.addresses == shard.addresses);
+        let are_same = addresses == self.addresses || are_applied && addresses.is_subset(&self.addresses);
         are_same
             && self.uid == label(&shard.source, &shard.origin.uid)
             && self.object == shard.source.to_string()

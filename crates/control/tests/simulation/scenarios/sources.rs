@@ -41,7 +41,7 @@ impl Leader {
             share_percent: watch::Sender::new(25).subscribe(),
             metrics: Default::default(),
         };
-        let running = tokio::spawn(writer::run(platform.api.admin(), world, parts, stop.clone()));
+        let running = tokio::spawn(writer::run(platform.client(), world, parts, stop.clone()));
         Leader { stop, running, shared }
     }
 
@@ -166,6 +166,34 @@ async fn what_a_cluster_means_is_written() {
     let key = platform.all("routes")[0]["metadata"]["name"].as_str().expect("a name").to_owned();
     platform.delete("routes", "shop", &key);
     until("it is written again", || counts(&platform).1 == 4).await;
+    leader.stop().await;
+}
+
+/// Two changes of the addresses during one write.
+#[tokio::test]
+async fn an_address_that_comes_and_goes() {
+    let (platform, cluster) = (platform().await, cluster(&["eu"], 1));
+    let leader = Leader::start(&platform, &cluster, settings());
+    until("all is written", || counts(&platform) == (1, 1)).await;
+    let report = |ips: &[&str]| {
+        let mut changed = gateway("eu");
+        changed["status"]["addresses"] = ips.iter().map(|ip| json!({"value": ip})).collect();
+        cluster.put(Kind::Gateway, changed);
+    };
+    let writes = || platform.connection.requests("PATCH routers");
+    let before = writes();
+    platform.connection.hold(Some("PATCH routers"));
+    report(&["192.0.2.1", "192.0.2.2"]);
+    until("the write begins", || writes() == before + 1).await;
+    report(&["192.0.2.1"]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    platform.connection.hold(None);
+    let ips = || -> Vec<Value> {
+        let addresses = platform.all("routers")[0]["spec"]["addresses"].clone();
+        addresses.as_array().expect("a list").iter().map(|address| address["ip"].clone()).collect()
+    };
+    until("both are written", || writes() == before + 2).await;
+    until("the address is withdrawn", || ips() == ["192.0.2.1"]).await;
     leader.stop().await;
 }
 
