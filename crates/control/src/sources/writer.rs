@@ -21,7 +21,7 @@ use futures::channel::mpsc::unbounded;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ManagedFieldsEntry};
 use kube::api::{DeleteParams, ObjectMeta, Preconditions};
 use kube::discovery::ApiResource;
 use kube::{Api, Client};
@@ -51,7 +51,7 @@ use crate::world::route::SourceMarks;
 use crate::world::{RouteInfo, RouterInfo, World};
 use signpost_runtime::causes::chain;
 use signpost_types::v1alpha1::route::Route;
-use signpost_types::v1alpha1::router::Router;
+use signpost_types::v1alpha1::router::{Router, default_ttl};
 use signpost_types::v1alpha1::{GROUP, SOURCE_LABEL, SOURCE_OBJECT_ANNOTATION, SOURCES_FIELD_MANAGER, VERSION};
 
 /// The writes and requests in progress.
@@ -164,8 +164,8 @@ struct Writer {
     written_routes: HashMap<ObjectKey, SourceMarks>,
     /// The number of written Routes on each Router.
     routes_on: HashMap<Box<str>, usize>,
-    /// The shards as their Routers were applied last, by name: other addresses of a Router are its operator's. Absent: it is unknown what was
-    /// applied.
+    /// The shards as their Routers were applied last, by name: other fields and addresses of a Router are its operator's. Absent: it is unknown
+    /// what was applied.
     applied: HashMap<String, Arc<Shard>>,
     /// The written objects that are not derived, and whose loss is not judged yet.
     suspects: BTreeSet<ObjectKey>,
@@ -667,7 +667,7 @@ impl Controller for Writer {
             match job {
                 Job::Discover(kinds) => reader::discover(cluster, kinds).await.map(Done::Discovered),
                 Job::Confirm(kind, resource) => reader::is_served(cluster, kind, resource).await.map(Done::IsServed),
-                Job::Apply(key, object, shard) => apply(&client, &key, &object).await.map(|()| Done::Written(shard)),
+                Job::Apply(key, object, shard) => apply(&client, &key, object).await.map(|()| Done::Written(shard)),
                 Job::Delete(key, preconditions) => {
                     delete(&client, &key, preconditions).await.map(|()| Done::Written(None))
                 }
@@ -762,7 +762,8 @@ impl WrittenRouter {
         })
     }
 
-    /// Returns whether it equals the derived one. Addresses other than those applied last are its operator's.
+    /// Returns whether it equals the derived one. Addresses other than those applied last are its operator's. So are a TTL, and addresses of
+    /// the zone's own name, that stay after the shard was applied without them.
     fn is_of(&self, shard: &Shard, applied: Option<&Shard>) -> bool {
         let addresses = addresses(shard);
         let are_applied = applied.is_some_and(|applied| applied.addresses == shard.addresses);
@@ -771,8 +772,17 @@ impl WrittenRouter {
             && self.uid == label(&shard.source, &shard.origin.uid)
             && self.object == shard.source.to_string()
             && self.dns.as_deref() == Some(&shard.dns)
-            && shard.ttl.is_none_or(|ttl| self.ttl == ttl)
-            && (!shard.has_apex || self.records == records(shard, &self.records))
+            && match shard.ttl {
+                Some(ttl) => self.ttl == ttl,
+                None => self.ttl == default_ttl() || applied.is_some_and(|applied| applied.ttl.is_none()),
+            }
+            && match shard.has_apex {
+                true => self.records == records(shard, &self.records),
+                false => {
+                    let has_own = self.records.iter().any(|record| is_of_apex(record));
+                    !has_own || applied.is_some_and(|applied| !applied.has_apex)
+                }
+            }
             && [&shard.route_selector, &shard.namespace_selector] == [&self.selectors[0], &self.selectors[1]]
     }
 }
@@ -802,12 +812,14 @@ fn addresses(shard: &Shard) -> BTreeSet<IpAddr> {
 /// Returns the records of a zone whose own name has the addresses, after those of the Router that are its operator's.
 fn records(shard: &Shard, before: &[String]) -> Vec<String> {
     let record = |ip: &IpAddr| format!("@ {} {ip}", if ip.is_ipv6() { "AAAA" } else { "A" });
-    let is_own = |text: &&String| {
-        let address = text.strip_prefix("@ A ").or_else(|| text.strip_prefix("@ AAAA "));
-        address.is_some_and(|address| address.parse::<IpAddr>().is_ok())
-    };
-    let others = before.iter().filter(|text| !is_own(text)).cloned();
+    let others = before.iter().filter(|text| !is_of_apex(text)).cloned();
     others.chain(addresses(shard).iter().map(record)).collect()
+}
+
+/// Returns whether a record is an address of the zone's own name, in the form in which sources write it.
+fn is_of_apex(record: &str) -> bool {
+    let address = record.strip_prefix("@ A ").or_else(|| record.strip_prefix("@ AAAA "));
+    address.is_some_and(|address| address.parse::<IpAddr>().is_ok())
 }
 
 /// Returns the fields of a Router that a source decides; `before` are its records.
@@ -852,12 +864,39 @@ fn metadata(namespace: Option<&str>, name: &str, source: &Source, uid: &str) -> 
     }
 }
 
-/// Applies an object. Its namespace is created if the platform, which can be another cluster, lacks it.
-async fn apply(client: &Client, ObjectKey { namespace, name }: &ObjectKey, object: &Value) -> kube::Result<()> {
+/// Keeps the operator's records in a Router that is applied without records, because its zone's own name has no addresses.
+///
+/// If an earlier application had some, they and the operator's records are one field of `signpost-sources`, and the API removes the whole
+/// field if it is not applied any more.
+async fn keep_records(client: &Client, name: &str, object: &mut Value) -> kube::Result<()> {
+    let Some(Router { metadata, spec, .. }) = Api::<Router>::all(client.clone()).get_opt(name).await? else {
+        return Ok(());
+    };
+    let owns_records = |entry: &ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref();
+        entry.manager.as_deref() == Some(SOURCES_FIELD_MANAGER)
+            && fields.is_some_and(|fields| !fields.0["f:spec"]["f:records"].is_null())
+    };
+    let others: Vec<&String> = spec.records.iter().filter(|record| !is_of_apex(record)).collect();
+    if !others.is_empty() && metadata.managed_fields.iter().flatten().any(owns_records) {
+        object["spec"]["records"] = json!(others);
+        // A change of the operator since makes this write a conflict.
+        object["metadata"]["resourceVersion"] = json!(metadata.resource_version);
+    }
+    Ok(())
+}
+
+/// Applies an object. The namespace of a Route is created if the platform, which can be another cluster, lacks it.
+async fn apply(client: &Client, ObjectKey { namespace, name }: &ObjectKey, mut object: Value) -> kube::Result<()> {
     match namespace {
-        None => write::apply::<Router>(client, None, name, SOURCES_FIELD_MANAGER, object).await,
+        None => {
+            if object["spec"]["records"].is_null() {
+                keep_records(client, name, &mut object).await?;
+            }
+            write::apply::<Router>(client, None, name, SOURCES_FIELD_MANAGER, &object).await
+        }
         Some(namespace) => {
-            let apply = || write::apply::<Route>(client, Some(namespace), name, SOURCES_FIELD_MANAGER, object);
+            let apply = || write::apply::<Route>(client, Some(namespace), name, SOURCES_FIELD_MANAGER, &object);
             match apply().await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {
                     let metadata = ObjectMeta { name: Some(namespace.clone()), ..ObjectMeta::default() };

@@ -295,7 +295,8 @@ fn default_weight() -> u32 {
     1
 }
 
-fn default_ttl() -> u32 {
+/// The TTL of a Router without the field, in seconds.
+pub fn default_ttl() -> u32 {
     30
 }
 

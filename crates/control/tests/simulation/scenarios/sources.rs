@@ -5,11 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::Api;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use signpost_control::sources::inventory::Kind;
 use signpost_control::sources::writer::{self, Parts};
 use signpost_control::sources::{Family, Mode, Settings, Shared};
 use signpost_control::world::{self, World};
+use signpost_types::v1alpha1::router::Router;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -167,6 +170,82 @@ async fn what_a_cluster_means_is_written() {
     platform.delete("routes", "shop", &key);
     until("it is written again", || counts(&platform).1 == 4).await;
     leader.stop().await;
+}
+
+/// A Router loses the addresses of its zone's own name, and a TTL, when its source no longer requests them. Those of its operator stay. Both
+/// also in the next leader.
+#[tokio::test]
+async fn fields_that_a_source_no_longer_sets() {
+    let (platform, cluster) = (platform().await, cluster(&["eu"], 0));
+    let mut with_services = settings();
+    with_services.modes.insert(Family::Service, Mode::Publish);
+    let start = || Leader::start(&platform, &cluster, with_services.clone());
+    let spec = |zone: &str| -> Value {
+        let router = platform.all("routers").into_iter().find(|router| router["spec"]["dns"] == zone);
+        router.map_or(Value::Null, |router| router["spec"].clone())
+    };
+    let edit = |zone: &'static str, change: Value| {
+        let routers: Api<Router> = Api::all(platform.api.admin());
+        let router = platform.all("routers").into_iter().find(|router| router["spec"]["dns"] == zone);
+        let name = router.expect("it is written")["metadata"]["name"].as_str().expect("a name").to_owned();
+        let parameters = PatchParams { field_manager: Some("operator".to_owned()), ..PatchParams::default() };
+        async move {
+            let patch = Patch::Merge(json!({"spec": change}));
+            routers.patch(&name, &parameters, &patch).await.expect("it is changed");
+        }
+    };
+    let own = |has_own: bool| {
+        let mut changed = gateway("eu");
+        if has_own {
+            let listener = json!({"name": "own", "hostname": "eu.v3.example", "port": 443, "protocol": "HTTPS"});
+            changed["spec"]["listeners"].as_array_mut().expect("a list").push(listener);
+        }
+        cluster.put(Kind::Gateway, changed);
+    };
+    let service = |ttl: Option<&str>| {
+        let mut annotations = json!({"external-dns.kubernetes.io/hostname": "*.db.v3.example"});
+        if let Some(ttl) = ttl {
+            annotations["external-dns.kubernetes.io/ttl"] = ttl.into();
+        }
+        let metadata = json!({"name": "db", "namespace": "shop", "annotations": annotations});
+        cluster.put(
+            Kind::Service,
+            json!({"metadata": metadata, "spec": {"type": "LoadBalancer"},
+                   "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.3"}]}}}),
+        );
+    };
+    let (apex, caa) = ("@ A 192.0.2.1", "@ CAA 0 issue \"ca.example\"");
+    for is_led in [true, false] {
+        own(true);
+        service(Some("90"));
+        let mut leader = start();
+        until("the own name has the address", || spec("eu.v3.example")["records"] == json!([apex])).await;
+        until("the TTL is set", || spec("db.v3.example")["ttl"] == 90).await;
+        edit("eu.v3.example", json!({"records": [apex, caa]})).await;
+        until("both have theirs", || spec("eu.v3.example")["records"] == json!([caa, apex])).await;
+        if is_led {
+            own(false);
+            service(None);
+        } else {
+            leader.stop().await;
+            own(false);
+            service(None);
+            leader = start();
+        }
+        until("the address goes", || spec("eu.v3.example")["records"] == json!([caa])).await;
+        until("the TTL goes", || spec("db.v3.example")["ttl"] == 30).await;
+
+        edit("eu.v3.example", json!({"records": [caa, "@ A 192.0.2.99"]})).await;
+        edit("db.v3.example", json!({"ttl": 77})).await;
+        tokio::time::sleep(WHILE).await;
+        leader.stop().await;
+        let leader = start();
+        tokio::time::sleep(WHILE).await;
+        assert_eq!(spec("eu.v3.example")["records"], json!([caa, "@ A 192.0.2.99"]), "{is_led}");
+        assert_eq!(spec("db.v3.example")["ttl"], 77, "{is_led}");
+        leader.stop().await;
+        edit("eu.v3.example", json!({"records": []})).await;
+    }
 }
 
 /// Two changes of the addresses during one write.
