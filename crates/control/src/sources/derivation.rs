@@ -29,6 +29,14 @@ fn is_deep(host: &str, dns: &str) -> bool {
     host.strip_suffix(dns).and_then(|above| above.strip_suffix('.')).is_some_and(|above| above.contains('.'))
 }
 
+/// Returns, for each zone, the shard that has it, and the others that claim it. `sorted`: by zone, and then by claim.
+fn same_zone<'a>(sorted: &[&'a Shard]) -> impl Iterator<Item = (&'a Shard, &[&'a Shard])> {
+    sorted
+        .chunk_by(|a, b| a.dns == b.dns)
+        .filter_map(|claims| claims.split_first())
+        .map(|(first, others)| (*first, others))
+}
+
 /// The kinds whose objects have names.
 const NAMED: [Kind; 6] = [Kind::HTTPRoute, Kind::GRPCRoute, Kind::TLSRoute, Kind::Route, Kind::Ingress, Kind::Service];
 
@@ -359,9 +367,7 @@ impl Derivation {
         };
         let mut sorted: Vec<&Shard> = self.frame.shards.iter().collect();
         sorted.sort_by(|a, b| a.dns.cmp(&b.dns).then_with(|| order(&a.claim(), &b.claim())));
-        let mut shards: BTreeMap<String, Arc<Shard>> = BTreeMap::new();
-        let mut first: Option<&Shard> = None;
-        for shard in sorted {
+        sorted.retain(|shard| {
             let domain = &self.settings.domain;
             // A further domain can be a shard itself.
             let is_inside = is_at_or_below(&shard.dns, domain) && shard.dns.len() > domain.len()
@@ -384,19 +390,33 @@ impl Derivation {
             } else if let Some(router) = self.platform.zones.get(&shard.dns) {
                 let message = format!("{} is the zone of Router {router}, which no source wrote", shard.dns);
                 note(shard, Reason::DomainAlreadyInUse, message);
-            } else if let Some(other) = first.filter(|other| other.dns == shard.dns) {
-                let why = decided_by(&other.claim(), &shard.claim());
-                let message = format!("{} is the zone of {} ({why})", shard.dns, other.source);
-                note(shard, Reason::DomainAlreadyInUse, message);
             } else {
-                shards.insert(shard.name.clone(), Arc::new(self.with_addresses(shard)));
-                first = Some(shard);
+                return true;
             }
+            false
+        });
+        // A Service that is left out leaves its zone to the next object, which can be one of those that Services must not be inside of.
+        loop {
+            let inside = self.inside_others(same_zone(&sorted).map(|(first, _)| first));
+            if inside.is_empty() {
+                break;
+            }
+            sorted.retain(|shard| {
+                let owner = inside.get(&*shard.name);
+                if let Some(owner) = owner {
+                    note(shard, Reason::Taken, format!("{} is in the zone of {owner}", shard.dns));
+                }
+                owner.is_none()
+            });
         }
-        for (shard, owner) in self.inside_others(&shards) {
-            let message = format!("{} is in the zone of {owner}", shard.dns);
-            note(&shard, Reason::Taken, message);
-            shards.remove(&shard.name);
+        let mut shards: BTreeMap<String, Arc<Shard>> = BTreeMap::new();
+        for (first, others) in same_zone(&sorted) {
+            shards.insert(first.name.clone(), Arc::new(self.with_addresses(first)));
+            for shard in others {
+                let why = decided_by(&first.claim(), &shard.claim());
+                let message = format!("{} is the zone of {} ({why})", shard.dns, first.source);
+                note(shard, Reason::DomainAlreadyInUse, message);
+            }
         }
         let keys = shards.keys().chain(self.shards.keys());
         let differing = keys.filter(|name| shards.get(*name) != self.shards.get(*name)).cloned();
@@ -415,10 +435,10 @@ impl Derivation {
         }
     }
 
-    /// Returns the shards of Services that are in the zone of an older object, and that object. They would take its names away.
-    fn inside_others(&self, shards: &BTreeMap<String, Arc<Shard>>) -> Vec<(Arc<Shard>, String)> {
-        let by_zone: HashMap<&str, &Arc<Shard>> = shards.values().map(|shard| (&*shard.dns, shard)).collect();
-        let of_services = shards.values().filter(|shard| shard.source.family() == Some(Family::Service));
+    /// Returns the names of the shards of Services that are in the zone of an older object, and that object. They would take its names away.
+    fn inside_others<'a>(&self, shards: impl Iterator<Item = &'a Shard>) -> HashMap<&'a str, String> {
+        let by_zone: HashMap<&str, &Shard> = shards.map(|shard| (&*shard.dns, shard)).collect();
+        let of_services = by_zone.values().filter(|shard| shard.source.family() == Some(Family::Service));
         let inside = of_services.filter_map(|shard| {
             let above = shard.dns.match_indices('.').map(|(dot, _)| &shard.dns[dot + 1..]);
             let owner = above.into_iter().find_map(|dns| {
@@ -427,7 +447,7 @@ impl Derivation {
                 let other = other.filter(|other| order(&other.claim(), &shard.claim()).is_lt());
                 router.or_else(|| other.map(|other| other.source.to_string()))
             })?;
-            Some((Arc::clone(shard), owner))
+            Some((&*shard.name, owner))
         });
         inside.collect()
     }

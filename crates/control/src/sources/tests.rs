@@ -699,6 +699,34 @@ fn services_take_no_names_of_older_objects() {
     }
 }
 
+/// A Service that is left out, because its host is in the zone of an older object, takes the zone from none.
+#[test]
+fn services_that_are_left_out_take_no_zone() {
+    let gateway = |name: &'static str, year: u32, base: &'static str| {
+        gateway(move |gateway| {
+            let created = format!("{year}-01-01T00:00:00Z");
+            gateway["metadata"] = json!({"name": name, "namespace": "infra", "creationTimestamp": created});
+            gateway["spec"]["listeners"][0]["hostname"] = format!("*.{base}").into();
+        })
+    };
+    let gateways = vec![gateway("h", 2024, "apps.c.example"), gateway("g", 2026, "eu.apps.c.example")];
+    let service = json!({
+        "metadata": {
+            "name": "s", "namespace": "bank", "annotations": {"external-dns.kubernetes.io/hostname": "eu.apps.c.example"},
+            "creationTimestamp": "2025-01-01T00:00:00Z",
+        },
+        "spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.7"}]}},
+    });
+    let mut inventory = inventory(gateways, Vec::new());
+    add(&mut inventory, Kind::Service, vec![service]);
+    let found = derive(&inventory, &settings());
+    let shards: BTreeSet<String> = found.shards.iter().map(|shard| format!("{} {}", shard.dns, shard.source)).collect();
+    let expected = ["apps.c.example Gateway infra/h", "eu.apps.c.example Gateway infra/g"];
+    assert_eq!(shards, expected.map(str::to_owned).into());
+    let notes: Vec<String> = found.notes.iter().map(|note| format!("{:?} {}", note.reason, note.source)).collect();
+    assert_eq!(notes, ["Taken Service bank/s"]);
+}
+
 fn listener(name: &str, hostname: &str, port: u16, protocol: &str, allowed: &Value) -> Value {
     json!({"name": name, "hostname": hostname, "port": port, "protocol": protocol, "allowedRoutes": allowed})
 }
