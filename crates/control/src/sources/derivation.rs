@@ -457,12 +457,14 @@ impl Derivation {
         hosts.iter().for_each(|host| self.settle_host(host, changes));
     }
 
-    /// Returns a shard with the addresses of its host names, and with those that its Router has if it has no others.
+    /// Returns a shard with the addresses of its host names. It keeps those of its Router if it has no others, and while a host name is not
+    /// resolved: a process that begins to lead has not queried all of them yet.
     fn with_addresses(&self, shard: &Shard) -> Shard {
         let mut shard = shard.clone();
         let resolved = shard.host_names.iter().filter_map(|name| self.resolved.get(name));
         shard.addresses.extend(resolved.flatten());
-        if shard.addresses.is_empty() {
+        let is_unresolved = shard.host_names.iter().any(|name| !self.resolved.contains_key(name));
+        if shard.addresses.is_empty() || is_unresolved {
             shard.addresses.extend(self.platform.written.get(&shard.name).into_iter().flatten());
         }
         shard

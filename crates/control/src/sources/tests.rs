@@ -843,6 +843,32 @@ fn what_was_published_stays() {
     assert_eq!(reasons, [Reason::NotProgrammed, Reason::NoAddress]);
 }
 
+/// A new leader resolves the host names of a shard one after another.
+#[test]
+fn addresses_stay_until_all_host_names_are_resolved() {
+    let with_names = gateway(|gateway| {
+        gateway["status"]["addresses"] = json!([
+            {"value": "203.0.113.1"}, {"type": "Hostname", "value": "a.cloud.example"},
+            {"type": "Hostname", "value": "b.cloud.example"},
+        ]);
+    });
+    let set = |ips: &[&str]| -> BTreeSet<IpAddr> { ips.iter().map(|ip| ip.parse().expect("an address")).collect() };
+    let mut derivation = published(inventory(vec![with_names], Vec::new()), settings());
+    let router = derivation.routers().next().expect("a shard").name.clone();
+    let written = BTreeMap::from([(router.clone(), set(&["203.0.113.1", "203.0.113.2", "203.0.113.3"]))]);
+    derivation.set_platform(Platform { written, ..Platform::default() });
+    for (resolved, expected) in [
+        (vec![], set(&["203.0.113.1", "203.0.113.2", "203.0.113.3"])),
+        (vec![("a", "203.0.113.2")], set(&["203.0.113.1", "203.0.113.2", "203.0.113.3"])),
+        (vec![("a", "203.0.113.4")], set(&["203.0.113.1", "203.0.113.2", "203.0.113.3", "203.0.113.4"])),
+        (vec![("a", "203.0.113.4"), ("b", "203.0.113.3")], set(&["203.0.113.1", "203.0.113.3", "203.0.113.4"])),
+    ] {
+        let addresses = resolved.iter().map(|(name, ip)| (format!("{name}.cloud.example"), set(&[ip])));
+        derivation.set_resolved(Arc::new(addresses.collect()));
+        assert_eq!(derivation.shard(&router).expect("a shard").addresses, expected, "{resolved:?}");
+    }
+}
+
 /// A router that reports nothing has not refused: the written Route stays, until it does.
 #[test]
 fn silence_is_no_refusal() {
