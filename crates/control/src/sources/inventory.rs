@@ -101,7 +101,8 @@ impl Kind {
     }
 
     /// Reads an object, without the annotations that no source reads: those of the platform, and those with other prefixes.
-    pub fn read(self, object: Value, annotation_prefixes: &[String]) -> Result<Resource, serde_json::Error> {
+    pub fn read(self, mut object: Value, annotation_prefixes: &[String]) -> Result<Resource, serde_json::Error> {
+        remove_nulls(&mut object);
         fn of<K: DeserializeOwned>(object: Value) -> Result<K, serde_json::Error> {
             K::deserialize(object)
         }
@@ -127,6 +128,18 @@ impl Kind {
             meta.labels.clear();
         }
         Ok(resource)
+    }
+}
+
+/// Removes the members that are null. Go, and so Kubernetes, serves an empty list as null, such as `endpoints` of an EndpointSlice.
+fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(remove_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_nulls),
+        _ => {}
     }
 }
 

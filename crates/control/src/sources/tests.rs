@@ -523,6 +523,34 @@ fn ingress_controllers() {
     }
 }
 
+/// Each list of each kind.
+#[test]
+fn empty_lists_that_are_null() {
+    let status = |field: &str| json!({"status": {field: null}});
+    for (kind, object) in [
+        (Kind::EndpointSlice, json!({"endpoints": null})),
+        (Kind::EndpointSlice, json!({"endpoints": [{"addresses": null, "conditions": null}]})),
+        (Kind::Service, json!({"spec": {"clusterIPs": null, "externalIPs": null}})),
+        (Kind::Service, json!({"status": {"loadBalancer": {"ingress": null}}})),
+        (Kind::Ingress, json!({"spec": {"rules": null}, "status": {"loadBalancer": {"ingress": null}}})),
+        (Kind::GatewayClass, status("conditions")),
+        (Kind::Gateway, json!({"spec": {"listeners": null}, "status": {"conditions": null, "addresses": null}})),
+        (Kind::Gateway, json!({"spec": {"listeners": [{"name": "a", "allowedRoutes": {"kinds": null}}]}})),
+        (Kind::ListenerSet, json!({"spec": {"listeners": null}, "status": {"conditions": null, "listeners": null}})),
+        (Kind::ListenerSet, json!({"status": {"listeners": [{"name": "a", "conditions": null}]}})),
+        (Kind::HTTPRoute, json!({"spec": {"hostnames": null, "parentRefs": null}, "status": {"parents": null}})),
+        (Kind::HTTPRoute, json!({"status": {"parents": [{"conditions": null}]}})),
+        (Kind::IngressController, status("conditions")),
+        (Kind::Infrastructure, status("platformStatus")),
+        (Kind::Route, status("ingress")),
+        (Kind::Route, json!({"status": {"ingress": [{"host": "a.c.example", "conditions": null}]}})),
+        (Kind::Namespace, json!({"metadata": {"name": "a", "labels": null, "annotations": null}})),
+    ] {
+        let found = read(kind, &object);
+        assert!(found.is_ok(), "{object}: {found:?}");
+    }
+}
+
 #[test]
 fn openshift_routes() {
     let entry = |host: &str, router: &str, admitted: &str| json!({"host": host, "routerName": router, "conditions": [{"type": "Admitted", "status": admitted}]});
