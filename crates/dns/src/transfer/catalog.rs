@@ -242,7 +242,7 @@ impl Catalog {
     }
 }
 
-/// How long all zones have been known.
+/// The time since which all zones are known.
 #[derive(Default)]
 struct Completeness {
     since: Option<Instant>,
