@@ -139,6 +139,11 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let (http, https) = (SocketAddr::new(listen, instance.http_port), SocketAddr::new(listen, instance.https_port));
     let at = |address: SocketAddr| (address.ip().to_canonical(), address.port());
     let traffic_port = args.traffic_port.or(listen.is_loopback().then_some(0));
+    // Clients reach the proxy at the address, also if it listens on another one. What the agent itself offers is not for Routes.
+    let mut listeners =
+        vec![http, https, SocketAddr::new(address, http.port()), SocketAddr::new(address, https.port())];
+    listeners.extend(&settings.admin.listen);
+    listeners.extend(args.traffic_port.map(|port| SocketAddr::new(listen, port)));
     let agent = RouterAgent {
         proxy,
         rendering: render::Settings {
@@ -156,8 +161,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
             instance,
             http,
             certificates: args.certificates,
-            // Clients reach it there, also if it listens on another address.
-            listeners: vec![http, https, SocketAddr::new(address, http.port()), SocketAddr::new(address, https.port())],
+            listeners,
             refused: Refused {
                 loopback: args.loopback_endpoints,
                 networks: args.refused_endpoint_networks.into_iter().flatten().collect(),

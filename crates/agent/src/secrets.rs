@@ -224,9 +224,15 @@ impl Secrets {
         state.good.iter().map(|(host, (_, loaded))| (host.clone(), loaded.certificate.clone())).collect()
     }
 
-    /// Returns the number of hosts whose Secret cannot be used.
+    /// Returns the number of hosts whose Secret cannot be used. The Secret of a custom host rarely has other names, and does not need those of the
+    /// Router: these hosts do not count.
     pub(crate) fn faults(&self) -> usize {
-        self.state.lock().faults.len()
+        let state = self.state.lock();
+        let used: BTreeSet<&SecretKey> =
+            state.wanted.iter().filter(|(host, _)| !state.faults.contains_key(*host)).map(|(_, key)| key).collect();
+        let is_used = |host: &Host| state.wanted.get(host).is_some_and(|key| used.contains(key));
+        let is_fault = |(host, (fault, _)): &(&Host, &Fault)| *fault != SecretFault::NameMismatch || !is_used(host);
+        state.faults.iter().filter(is_fault).count()
     }
 
     /// Returns the report of the wanted hosts, without those whose certificate the platform does not have yet.

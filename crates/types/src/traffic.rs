@@ -330,7 +330,9 @@ impl Requested {
             };
             self.annotate(setting, name, time, field);
         }
-        if let Some((name, text)) = [ALLOW, FORMER_ALLOW].into_iter().find_map(|name| Some((name, of(name)?))) {
+        // An empty one is how a list is removed.
+        let list = |name| of(name).filter(|text| !text.is_empty()).map(|text| (name, text));
+        if let Some((name, text)) = [ALLOW, FORMER_ALLOW].into_iter().find_map(list) {
             let networks = self.networks(name, text.split_whitespace().collect());
             self.annotate(Setting::Networks, name, Ok::<_, Invalid>(networks), |all| &mut all.networks);
         }

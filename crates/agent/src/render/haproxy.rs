@@ -403,7 +403,7 @@ frontend {name}
                 not_found = quoted(NOT_FOUND),
                 limits = settings::request_rules(settings),
                 responses = settings::response_rules(name),
-                headers = header_rules(name, forwarded_port),
+                headers = header_rules(name, forwarded_port, settings.client_address),
             );
         }
         text.push_str(&tls_frontend(settings));
@@ -545,7 +545,12 @@ fn limits(settings: &Settings) -> String {
 /// Rules for the headers of requests that go to applications, and of their responses.
 ///
 /// `^` and `$` and lower case: the names of headers are lower-case here. Some applications cannot distinguish `_` from `-` in a name (CGI).
-fn header_rules(scheme: &str, port: &str) -> String {
+fn header_rules(scheme: &str, port: &str, client_address: ClientAddress) -> String {
+    // With the PROXY protocol, the client is the one in the protocol, and the headers are its own, in whichever network it is.
+    let if_of_client = match client_address {
+        ClientAddress::XForwardedFor => " if !trusted",
+        ClientAddress::ProxyProtocol => "",
+    };
     format!(
         r#"    http-request return status 508 content-type text/plain string "{loop_detected}" if {{ req.hdr_cnt(CDN-Loop) ge {HOPS_MAX} }} {{ lua.hops -m int ge {HOPS_MAX} }}
     http-request add-header CDN-Loop {LOOP_TOKEN}
@@ -555,7 +560,7 @@ fn header_rules(scheme: &str, port: &str) -> String {
     # Headers by which a client could claim another identity or address.
     http-request del-header ^(proxy|((x[-_](cluster[-_])?|true[-_])?client|x[-_]real)[-_]ip|x[-_]scheme|x[-_]original[-_]url|x[-_]rewrite[-_]url|signpost[-_](trace|probe|route|backend))$ -m reg
     http-request del-header ^x(_forwarded[-_]|-forwarded_)(for|proto|host|port|server|ssl|prefix)$ -m reg
-    http-request del-header ^(forwarded|x-forwarded-(for|proto|host|port|server|ssl|prefix))$ -m reg if !trusted
+    http-request del-header ^(forwarded|x-forwarded-(for|proto|host|port|server|ssl|prefix))$ -m reg{if_of_client}
     http-request add-header X-Forwarded-For %[src] if {{ req.fhdr_cnt(X-Forwarded-For) gt 1 }}
     http-request set-header X-Forwarded-For "%[req.fhdr(X-Forwarded-For)], %[src]" if {{ req.fhdr_cnt(X-Forwarded-For) 1 }}
     http-request set-header X-Forwarded-For %[src] if {{ req.fhdr_cnt(X-Forwarded-For) 0 }}

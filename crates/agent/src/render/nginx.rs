@@ -37,7 +37,7 @@ use super::{
     NOT_FOUND, Settings, TIMED_OUT, TOO_LARGE, TOO_MANY, UNAVAILABLE,
 };
 use crate::pem::KeyPair;
-use crate::site::{Action, Host, PathPrefix, Paths, RouteKey, Site, Thumbprint, WILDCARD_DEPTH_MAX};
+use crate::site::{Action, Host, PathPrefix, Paths, RouteKey, Server, Site, Thumbprint, WILDCARD_DEPTH_MAX};
 
 /// The main file. It has private keys, which workers then need not read from files.
 pub const CONFIG: &str = "nginx.conf";
@@ -327,7 +327,11 @@ fn removed_headers(text: &mut String) {
 
 /// The headers about the client that a proxy in front of the router may have set.
 fn trusted(settings: &Settings) -> String {
-    format!("{}{FORWARDED}", trusted_networks(settings))
+    match settings.client_address {
+        ClientAddress::XForwardedFor => format!("{}{FORWARDED}", trusted_networks(settings)),
+        // The client is the one in the protocol, and the headers are its own, in whichever network it is.
+        ClientAddress::ProxyProtocol => format!("    geo $is_trusted {{ default 0; }}\n{FORWARDED}"),
+    }
 }
 
 fn trusted_networks(settings: &Settings) -> String {
@@ -343,11 +347,13 @@ fn upstreams(site: &Site, numbers: &BTreeMap<&RouteKey, usize>, plan: &Plan, tcp
         if upstream.is_passthrough() != tcp || !upstream.is_available() {
             continue;
         }
-        let servers = upstream.servers.iter().filter(|server| server.weight > 0);
-        // With `max_fails`, the failure of one request would take the server from all.
-        let server = |(address, weight)| format!(" server {address} weight={weight} max_fails=0;");
-        let servers: String = servers.map(|one| server((one.address, one.weight))).collect();
+        let servers: Vec<&Server> = upstream.servers.iter().filter(|server| server.weight > 0).collect();
         let session = plan.cookie(upstream).filter(|_| !tcp).map_or("", |_| settings::SESSION);
+        let scale = if session.is_empty() { 1.0 } else { settings::session_scale(&servers) };
+        let weight = |server: &Server| (f64::from(server.weight) * scale).round().max(1.0);
+        // With `max_fails`, the failure of one request would take the server from all.
+        let server = |one: &Server| format!(" server {} weight={} max_fails=0;", one.address, weight(one));
+        let servers: String = servers.into_iter().map(server).collect();
         let _ = writeln!(text, "    upstream u{} {{{session}{servers}{keepalive} }}", numbers[route]);
     }
 }
@@ -458,10 +464,10 @@ fn locations(thumbprint: Option<&Thumbprint>, settings: &Settings, plan: &Plan) 
             ("once-patient", patient.clone()),
             ("again", format!("{quick} {}", second(""))),
             ("again-patient", format!("{patient} {}", second("-patient"))),
-            ("second", format!("{failed} {quick} {}", third(""))),
-            ("second-patient", format!("{failed} {patient} {}", third("-patient"))),
-            ("third", format!("{failed} {quick}")),
-            ("third-patient", format!("{failed} {patient}")),
+            ("second", format!("{failed} set $attempt 2; {quick} {}", third(""))),
+            ("second-patient", format!("{failed} set $attempt 2; {patient} {}", third("-patient"))),
+            ("third", format!("{failed} set $attempt 3; {quick}")),
+            ("third-patient", format!("{failed} set $attempt 3; {patient}")),
         ] {
             let _ = writeln!(
                 text,

@@ -263,6 +263,13 @@ pub(super) fn distribute(targets: &[ResolvedTarget], most: usize) -> Vec<Destina
         counts[at] = targets[at].endpoints.addresses.len().min(left.div_ceil(of_group - done));
         left -= counts[at];
     }
+    // No endpoint has a smaller weight than 1: a target whose share is too small for all of its endpoints uses fewer of them.
+    let shares = targets.iter().zip(&counts).filter(|(_, count)| **count > 0);
+    let largest = shares.map(|(target, count)| f64::from(target.weight) / *count as f64).fold(0.0, f64::max);
+    for (target, count) in targets.iter().zip(&mut counts).filter(|(target, _)| target.weight > 0) {
+        let permitted = (f64::from(target.weight) / largest * f64::from(WEIGHT_MAX)) as usize;
+        *count = (*count).min(permitted.max(1));
+    }
     let destination = |(target, count): (&ResolvedTarget, usize)| Destination {
         service: target.service.clone(),
         weight: target.weight,

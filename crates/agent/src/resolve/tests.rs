@@ -557,6 +557,34 @@ fn weights() {
     }
 }
 
+/// The smallest weight of a server is 1: many endpoints of a small target would get more than its share.
+#[test]
+fn a_small_target_has_its_share() {
+    for (large, small, endpoints, expected) in [
+        (99, 1, 2, 0.01),
+        (99, 1, 20, 0.01),
+        (99, 1, 100, 0.01),
+        (1, 1, 100, 0.5),
+        (256, 1, 1, 0.004),
+        (255, 2, 60, 0.008),
+    ] {
+        let spec =
+            json!({"to": {"name": "one", "weight": large}, "alternateBackends": [{"name": "two", "weight": small}]});
+        let addresses: Vec<String> = (1..=endpoints).map(|number| format!("192.0.2.{number}")).collect();
+        let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+        let world = World::new()
+            .route("a", 1, "shard1", &["a.example"], spec)
+            .service("one", 80, &["198.51.100.1", "198.51.100.2"])
+            .service("two", 80, &addresses);
+        let servers = world.servers();
+        let total = |network: &str| -> f64 {
+            servers.iter().filter(|(at, _)| at.starts_with(network)).map(|(_, weight)| f64::from(*weight)).sum()
+        };
+        let share = total("192.0.2.") / total("");
+        assert!((share / expected - 1.0).abs() < 0.3, "{small} of {large} with {endpoints} endpoints: {share}");
+    }
+}
+
 #[test]
 fn targets_of_one_route() {
     let spec = json!({"path": "/%61", "to": {"name": "one", "weight": 3}, "alternateBackends": [{"name": "none"}]});

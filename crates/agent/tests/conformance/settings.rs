@@ -399,7 +399,21 @@ pub async fn sessions(bench: Bench) {
         let forged = Request::new("GET", "/").with("Cookie", "signpost_session=../../x; my-session=%00");
         assert_eq!(served.send(Way::Http, &forged).await.map(|response| response.status), Ok(200));
     }
+    // A new session that leads to an endpoint without a listener gets another one. With nginx, each of three attempts chooses at random.
+    let dead = signpost_testing::free_address();
+    let mut with_dead = site(&[&addresses[..], &[dead]].concat(), &served.identity);
+    set(&mut with_dead, json!({"stickySessions": {}}), None);
+    served.bench.apply(&with_dead).await;
+    let mut failed = 0;
+    for _ in 0..100 {
+        let response = served.send(Way::Http, &Request::new("GET", "/")).await.expect("a response");
+        failed += usize::from(response.status != 200);
+    }
+    assert!(failed <= if is_haproxy { 0 } else { 10 }, "{failed} of 100");
     // An endpoint that is gone loses its sessions, and no request.
+    let mut with_all = site(&addresses, &served.identity);
+    set(&mut with_all, json!({"stickySessions": {"cookieName": "my-session"}}), None);
+    served.bench.apply(&with_all).await;
     let session = served.send(Way::Http, &Request::new("GET", "/")).await.expect("a response");
     let pair = session.header("set-cookie").and_then(|cookie| cookie.split(';').next()).expect("a session").to_owned();
     let left: Vec<SocketAddr> =
@@ -477,17 +491,21 @@ pub async fn proxy_protocol(bench: Bench) {
     let is_haproxy = served.bench.kind == "haproxy";
     let mut site = site(&[application.address], &served.identity);
     site.router = RouterSettings {
-        trusted_proxies: vec![Network::try_from("127.0.0.9".to_owned()).expect("a network")],
+        trusted_proxies: ["127.0.0.9", "10.0.0.0/8"]
+            .map(|network| Network::try_from(network.to_owned()).expect("a network"))
+            .into(),
         client_address: ClientAddress::ProxyProtocol,
         ..RouterSettings::default()
     };
-    set(&mut site, json!({"allowedNetworks": ["192.0.2.55", "127.0.0.2"]}), None);
+    set(&mut site, json!({"allowedNetworks": ["192.0.2.55", "127.0.0.2", "10.9.9.9"]}), None);
     served.bench.apply(&site).await;
     let http = served.bench.http;
     let request = format!("GET / HTTP/1.1\r\nHost: {HOST}\r\nX-Forwarded-For: 192.0.2.77\r\nConnection: close\r\n\r\n");
     for (peer, announced, on_haproxy, on_nginx) in [
         ("127.0.0.9", "PROXY TCP4 192.0.2.55 192.0.2.1 1000 80\r\n", "200 192.0.2.55", "200 192.0.2.55"),
         ("127.0.0.9", "PROXY TCP4 192.0.2.56 192.0.2.1 1000 80\r\n", "403 ", "403 "),
+        // A client inside the network of the proxies sends headers of its own.
+        ("127.0.0.9", "PROXY TCP4 10.9.9.9 192.0.2.1 1000 80\r\n", "200 10.9.9.9", "200 10.9.9.9"),
         // From others, the protocol is not a request to HAProxy; nginx reads it, and ignores the address.
         ("127.0.0.2", "PROXY TCP4 192.0.2.55 192.0.2.1 1000 80\r\n", "400 ", "200 127.0.0.2"),
         ("127.0.0.3", "PROXY TCP4 192.0.2.55 192.0.2.1 1000 80\r\n", "400 ", "403 "),

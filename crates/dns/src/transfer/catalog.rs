@@ -177,16 +177,17 @@ impl Catalog {
         true
     }
 
-    /// Publishes a version after each change, until `stop`; the first one when `is_complete` returns that all zones are known.
+    /// Publishes a version after each change, until `stop`, while `is_complete` returns that all zones are known. The serial of a version is the
+    /// time on this server: one without the zones that another name server knows would be newer than the one there, and secondary servers
+    /// would delete these zones.
     pub async fn run(&self, is_complete: impl Fn() -> bool, stop: CancellationToken) {
-        let mut complete_since = None;
-        while complete_since.is_none_or(|since: Instant| since.elapsed() < SETTLE) {
-            complete_since = is_complete().then(|| complete_since.unwrap_or_else(Instant::now));
-            if stop.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_none() {
-                return;
-            }
-        }
+        let mut completeness = Completeness::default();
         loop {
+            while !completeness.lasts(is_complete(), Instant::now()) {
+                if stop.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_none() {
+                    return;
+                }
+            }
             match self.zone_above() {
                 None => {
                     self.publish(seconds_now());
@@ -238,6 +239,20 @@ impl Catalog {
     /// Returns the name of these labels before the catalog's.
     fn below(&self, labels: &[u8]) -> Name {
         Name::from_wire(&[labels, self.name.as_wire()].concat()).expect("CATALOG_OCTETS_MAX leaves room for the labels")
+    }
+}
+
+/// The time since which all zones are known.
+#[derive(Default)]
+struct Completeness {
+    since: Option<Instant>,
+}
+
+impl Completeness {
+    /// Returns whether all zones are known at `now`, and have been for [`SETTLE`].
+    fn lasts(&mut self, is_complete: bool, now: Instant) -> bool {
+        self.since = is_complete.then(|| self.since.unwrap_or(now));
+        self.since.is_some_and(|since| now >= since + SETTLE)
     }
 }
 
@@ -324,6 +339,25 @@ mod tests {
         catalog.set_rules(vec![rule(&["."])]);
         assert!(catalog.publish(2_000));
         assert_eq!(members(&catalog), ["not.listed.", "s2.a.test.", "x.other.test."]);
+    }
+
+    /// A name server that has lost the API lacks zones that others list.
+    #[test]
+    fn a_version_needs_all_zones_for_some_time() {
+        let (start, mut completeness) = (Instant::now(), Completeness::default());
+        for (second, is_complete, expected) in [
+            (0, false, false),
+            (1, true, false),
+            (3, true, false),
+            (4, true, true),
+            (900, true, true),
+            (901, false, false),
+            (902, true, false),
+            (905, true, true),
+        ] {
+            let now = start + Duration::from_secs(second);
+            assert_eq!(completeness.lasts(is_complete, now), expected, "second {second}");
+        }
     }
 
     #[test]

@@ -35,6 +35,8 @@ fn annotations_mean_what_they_mean_in_openshift() {
         ("timeout", "s", None),
         ("timeout", "99999999999999999999d", None),
         ("ip_whitelist", "192.0.2.7 10.1.0.0/8", Some(json!({"networks": ["10.0.0.0/8", "192.0.2.7/32"]}))),
+        ("ip_whitelist", "", Some(json!({}))),
+        ("ip_allowlist", " ", Some(json!({}))),
         ("ip_allowlist", "2001:db8::1/32", Some(json!({"networks": ["2001:db8::/32"]}))),
         ("ip_allowlist", "::ffff:192.0.2.7/120 ::/0", Some(json!({"networks": ["192.0.2.0/24", "::/0"]}))),
         (

@@ -16,7 +16,7 @@ use signpost_types::v1alpha1::traffic::{ClientAddress, Hsts, ProxyProtocol};
 use super::super::Settings;
 use super::super::settings::{FORWARDERS_MAX, numbered};
 use super::NEXT_SERVER_TIMEOUT;
-use crate::site::{RouteKey, Site, Upstream};
+use crate::site::{RouteKey, Server, Site, Upstream};
 
 /// The most sets. A set has ten locations in each server.
 const SETS_MAX: usize = 64;
@@ -238,7 +238,23 @@ impl Plan {
 }
 
 /// The end of the lines about a server of the upstream of a session.
-pub(super) const SESSION: &str = " hash $session_key consistent;";
+///
+/// A later attempt has another key, because the same one leads to the endpoint that has failed.
+pub(super) const SESSION: &str = " hash $session_key$attempt consistent;";
+
+/// The largest weight of a server with sessions: nginx has 160 places of 16 bytes for each unit of a weight.
+const SESSION_WEIGHT_MAX: u16 = 16;
+
+/// Returns the factor for the weights of servers with sessions: the smallest weights with the same shares, if they are small enough.
+pub(super) fn session_scale(servers: &[&Server]) -> f64 {
+    let common = servers.iter().map(|server| server.weight).fold(0, gcd).max(1);
+    let largest = servers.iter().map(|server| server.weight).max().unwrap_or(1) / common;
+    f64::from(largest.min(SESSION_WEIGHT_MAX)) / f64::from(largest) / f64::from(common)
+}
+
+fn gcd(one: u16, other: u16) -> u16 {
+    if other == 0 { one } else { gcd(other, one % other) }
+}
 
 /// Chooses the location of a set, in each server.
 pub(super) const CHOICE: &str = "        if ($settings) { rewrite ^ $settings last; }\n";
@@ -341,5 +357,29 @@ impl Map {
         let Map { of, to, default, entries } = self;
         let entries: String = entries.iter().map(|(key, value)| format!("        \"{key}\" {value};\n")).collect();
         let _ = writeln!(text, "    map {of} ${to} {{\n        default {default};\n{entries}    }}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_of_servers_with_sessions_are_small() {
+        for (weights, expected) in [
+            (vec![], vec![]),
+            (vec![256], vec![1.0]),
+            (vec![256, 256, 256], vec![1.0, 1.0, 1.0]),
+            (vec![256, 64, 64], vec![4.0, 1.0, 1.0]),
+            (vec![256, 85], vec![16.0, 5.0]),
+            (vec![7, 3], vec![7.0, 3.0]),
+        ] {
+            let address = "192.0.2.1:80".parse().expect("an address");
+            let servers: Vec<Server> =
+                weights.iter().map(|weight| Server { address, tls_name: None, weight: *weight }).collect();
+            let scale = session_scale(&servers.iter().collect::<Vec<_>>());
+            let found: Vec<f64> = weights.iter().map(|weight| (f64::from(*weight) * scale).round()).collect();
+            assert_eq!(found, expected, "{weights:?}");
+        }
     }
 }
