@@ -339,7 +339,7 @@ async fn place(
     loop {
         match order.state().status {
             OrderStatus::Processing | OrderStatus::Valid => {}
-            _ => return Err(Failed { failure: refused(order.state().error.as_ref()), ends: true }),
+            _ => return Err(refusal(&mut order, &failed).await?),
         }
         if let Some(chain) = order.certificate().await.map_err(failed)? {
             let issued = objects::check(&chain, &subject.names(), &key, &context.settings.ca.directory);
@@ -452,13 +452,20 @@ async fn prove(
             _ => return Ok(()),
         }
     }
+    Err(refusal(order, failed).await?)
+}
+
+/// Returns why an order is invalid: a validation failed, or the CA has not signed.
+async fn refusal(order: &mut Order, failed: &impl Fn(Error) -> Failed) -> Result<Failed, Failed> {
+    let (mut problem, mut is_validation) = (None, false);
     let mut authorizations = order.authorizations();
-    let mut problem = None;
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization.map_err(failed)?;
         let state = authorization.refresh().await.map_err(failed)?;
+        is_validation |= state.status == AuthorizationStatus::Invalid;
         problem = problem.or_else(|| state.challenges.iter().find_map(|challenge| challenge.error.clone()));
     }
+    is_validation |= problem.is_some();
     let problem = problem.or_else(|| order.state().error.clone());
-    Err(Failed { failure: refused(problem.as_ref()), ends: true })
+    Ok(Failed { failure: Failure { is_validation, ..refused(problem.as_ref()) }, ends: true })
 }
