@@ -233,14 +233,9 @@ async fn give_up(
     subject: &Subject,
     known: &Usable,
     mut stored: StoredAttempt,
-    Failed { mut failure, ends }: Failed,
+    Failed { failure, ends }: Failed,
 ) -> kube::Result<Outcome> {
     let (client, directory) = (&context.client, &context.settings.ca.directory);
-    // An account that the CA has revoked (RFC 8555 §7.3.6). A new one is the operator's decision.
-    if failure.reason == "unauthorized" && !failure.is_validation {
-        failure.message +=
-            &format!("; to create another account, delete Secret {}", objects::account_secret(directory));
-    }
     let (Failure { reason, message, .. }, Subject { router, host, .. }) = (&failure, subject);
     tracing::warn!(router, host, reason, message, "failed to get a certificate; retrying");
     if reason == "accountDoesNotExist" {
@@ -306,7 +301,8 @@ async fn place(
         None => {
             let Settings { ca, resolvers, patience, .. } = &context.settings;
             caa::check(&context.http, &ca.directory, &subject.names(), resolvers, *patience).await?;
-            let order = new_order(&session, subject, ca.profile.as_deref(), way.replaced).await.map_err(failed)?;
+            let order = new_order(&session, subject, ca.profile.as_deref(), way.replaced).await;
+            let order = order.map_err(|error| with_advice(failed(error), &ca.directory))?;
             let key = KeyPair::generate().map_err(|error| not_ready("key", error.to_string()))?;
             (stored.key, stored.attempt.order) = (key.serialize_pem(), Some(order.url().to_owned()));
             objects::write_attempt(&context.client, subject, stored).await.map_err(|error| of_api(&error))?;
@@ -377,6 +373,16 @@ async fn new_order(
     session.account.new_order(&new()).await
 }
 
+/// Adds to the failure of a new order what to do if the CA has revoked the account (RFC 8555 §7.3.6): a new one is the operator's decision.
+/// Later in an order, the same problem is about a name.
+fn with_advice(mut failed: Failed, directory: &str) -> Failed {
+    if failed.failure.reason == "unauthorized" {
+        let secret = objects::account_secret(directory);
+        failed.failure.message += &format!("; to create another account, delete Secret {secret}");
+    }
+    failed
+}
+
 async fn wait(pause: &mut Duration) {
     sleep(*pause).await;
     *pause = (*pause * 2).min(POLL[1]);
@@ -436,7 +442,7 @@ async fn prove(
         let mut challenge = authorization.challenge(kind()).ok_or_else(no_challenge)?;
         // After a restart, the CA can be at it already.
         if challenge.status == ChallengeStatus::Pending {
-            challenge.set_ready().await.map_err(failed)?;
+            challenge.set_ready().await.map_err(|error| of_validation(failed(error)))?;
         }
     }
     let (deadline, mut pause) = (Instant::now() + CA_TIMEOUT, POLL[0]);
@@ -453,6 +459,12 @@ async fn prove(
         }
     }
     Err(refusal(order, failed).await?)
+}
+
+/// Returns the failure of a request to validate a name: some CAs validate it before they respond.
+fn of_validation(mut failed: Failed) -> Failed {
+    failed.failure.is_validation = failed.ends;
+    failed
 }
 
 /// Returns why an order is invalid: a validation failed, or the CA has not signed.
