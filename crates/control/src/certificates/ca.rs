@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
-use super::objects::{self, StoredAccount};
+use super::objects;
 use super::plan::Failure;
 use crate::client::transport_error::cause_text;
 use signpost_types::text::cut;
@@ -51,6 +51,8 @@ pub struct Settings {
 pub(super) struct Session {
     pub(super) account: Account,
     pub(super) thumbprint: String,
+    /// The UID of the Secret with the account.
+    pub(super) account_uid: Option<String>,
     retry_after: RetryAfter,
 }
 
@@ -89,9 +91,10 @@ pub(super) async fn open(
     let builder = Account::builder_with_http(Box::new(Http { client: http.clone(), retry_after: retry_after.clone() }));
     let failed = |error: &Error| failure(error, retry_after.lock().take());
     let stored = objects::account(client, &settings.directory).await.map_err(|error| of_api(&error))?;
-    let stored = stored.and_then(|stored| serde_json::from_str::<AccountCredentials>(&stored.credentials).ok());
-    let account = match stored {
-        Some(credentials) => builder.from_credentials(credentials).await.map_err(|error| failed(&error))?,
+    let stored = stored
+        .and_then(|stored| Some((serde_json::from_str::<AccountCredentials>(&stored.credentials).ok()?, stored.uid)));
+    let (account, account_uid) = match stored {
+        Some((credentials, uid)) => (builder.from_credentials(credentials).await.map_err(|error| failed(&error))?, uid),
         None => {
             let contact: Vec<String> = settings.contact.iter().map(|address| format!("mailto:{address}")).collect();
             let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
@@ -101,14 +104,15 @@ pub(super) async fn open(
             let made = builder.create(&new, settings.directory.clone(), external.as_ref()).await;
             let (account, credentials) = made.map_err(|error| failed(&error))?;
             let credentials = serde_json::to_string(&credentials).map_err(|error| failed(&error.into()))?;
-            let stored = StoredAccount { credentials, thumbprint: account.key_thumbprint().to_owned() };
-            objects::write_account(client, &settings.directory, &stored).await.map_err(|error| of_api(&error))?;
+            let thumbprint = account.key_thumbprint();
+            let uid = objects::write_account(client, &settings.directory, &credentials, thumbprint).await;
+            let uid = uid.map_err(|error| of_api(&error))?;
             tracing::info!(account = account.id(), "created an account at the certificate authority");
-            account
+            (account, uid)
         }
     };
     let thumbprint = account.key_thumbprint().to_owned();
-    Ok(Session { account, thumbprint, retry_after })
+    Ok(Session { account, thumbprint, account_uid, retry_after })
 }
 
 /// Returns the failure of a request to the platform's own API.

@@ -130,18 +130,30 @@ pub(super) async fn advance(
         instances: &instances,
         replaced: replaced.and_then(|issued| issued.id.as_deref()),
     };
-    let mut result = place(context, subject, &mut stored, &way).await;
+    let session = match context.session().await {
+        Ok(session) => session,
+        Err(failure) => return give_up(context, subject, &known, stored, failure.into()).await,
+    };
+    let mut result = place(context, &session, subject, &mut stored, &way).await;
     for _ in 0..NONCES_MAX {
         match &result {
             Err(failed) if failed.failure.reason == "badNonce" => {
-                result = place(context, subject, &mut stored, &way).await;
+                result = place(context, &session, subject, &mut stored, &way).await;
             }
             _ => break,
         }
     }
     match result {
         Ok((chain, issued)) => keep(context, subject, &known, &chain, issued, stored).await,
-        Err(failed) => give_up(context, subject, &known, stored, failed).await,
+        Err(failed) => {
+            // Other orders fail for the same reason, and one of them can have created the next account already.
+            if let Some(uid) = &session.account_uid
+                && failed.failure.reason == "accountDoesNotExist"
+            {
+                objects::delete_account(client, directory, uid).await?;
+            }
+            give_up(context, subject, &known, stored, failed).await
+        }
     }
 }
 
@@ -235,15 +247,11 @@ async fn give_up(
     mut stored: StoredAttempt,
     Failed { failure, ends }: Failed,
 ) -> kube::Result<Outcome> {
-    let (client, directory) = (&context.client, &context.settings.ca.directory);
     let (Failure { reason, message, .. }, Subject { router, host, .. }) = (&failure, subject);
     tracing::warn!(router, host, reason, message, "failed to get a certificate; retrying");
-    if reason == "accountDoesNotExist" {
-        objects::delete_account(client, directory).await?;
-    }
     let is_news = stored.attempt.reason.as_ref() != Some(reason);
     stored.attempt.fail(&failure, ends, Timestamp::now().as_second(), random());
-    objects::write_attempt(client, subject, &stored).await?;
+    objects::write_attempt(&context.client, subject, &stored).await?;
     let until = stored.attempt.retry_at;
     let outcome = known.outcome(subject, until, failed(message, until));
     let Failure { reason, message, .. } = failure;
@@ -286,11 +294,11 @@ fn moment(seconds: i64) -> String {
 /// the CA signs anything.
 async fn place(
     context: &Context,
+    session: &Session,
     subject: &Subject,
     stored: &mut StoredAttempt,
     way: &Way<'_>,
 ) -> Result<(String, Issued), Failed> {
-    let session = context.session().await?;
     let failed = |error: Error| {
         let failure = session.failure(&error);
         let ends = matches!(error, Error::Api(_)) && !TRANSIENT.contains(&failure.reason.as_str());
@@ -301,7 +309,7 @@ async fn place(
         None => {
             let Settings { ca, resolvers, patience, .. } = &context.settings;
             caa::check(&context.http, &ca.directory, &subject.names(), resolvers, *patience).await?;
-            let order = new_order(&session, subject, ca.profile.as_deref(), way.replaced).await;
+            let order = new_order(session, subject, ca.profile.as_deref(), way.replaced).await;
             let order = order.map_err(|error| with_advice(failed(error), &ca.directory))?;
             let key = KeyPair::generate().map_err(|error| not_ready("key", error.to_string()))?;
             (stored.key, stored.attempt.order) = (key.serialize_pem(), Some(order.url().to_owned()));
@@ -311,9 +319,9 @@ async fn place(
     };
     if order.state().status == OrderStatus::Pending {
         let proven = match way.proof {
-            None => prove(context, &session, subject, &mut order, Proof::Http(way.instances), &failed).await,
+            None => prove(context, session, subject, &mut order, Proof::Http(way.instances), &failed).await,
             Some(name) => {
-                let proven = prove(context, &session, subject, &mut order, Proof::Dns(name), &failed).await;
+                let proven = prove(context, session, subject, &mut order, Proof::Dns(name), &failed).await;
                 challenges::withdraw(&context.client, name).await;
                 proven
             }
