@@ -93,17 +93,17 @@ pub(super) async fn advance(
     let (step, renewal) = plan::next(subject, directory, (issued.as_ref(), window), attempt, blocked, now);
     let failed_before = attempt.and_then(|attempt| attempt.reason.clone());
     let known = Usable { issued: issued.filter(|_| renewal.is_some()), renewal, is_failing: failed_before.is_some() };
-    let order = match step {
+    let is_new = match step {
         Step::Wait(until) => {
             let problem = attempt.and_then(|attempt| attempt.problem.as_deref()).filter(|_| renewal != Some(until));
             let failed = problem.map(|problem| failed(problem, until));
             return Ok(known.outcome(subject, until, failed.unwrap_or_default()));
         }
         Step::Blocked(blocked) => return Ok(known.outcome(subject, now + BLOCK, blocked.describe(&subject.host))),
-        Step::Resume(url) => Some(url),
-        Step::Order => None,
+        Step::Resume(_) => false,
+        Step::Order => true,
     };
-    if order.is_none()
+    if is_new
         && let Some(target) = proof.as_deref().filter(|_| subject.is_wildcard_host())
         && !challenges::lead_to(context, &subject.host, target).await
     {
@@ -114,25 +114,40 @@ pub(super) async fn advance(
         );
         return Ok(known.outcome(subject, now + RECORD, ("NoChallengeRecord", message)));
     }
-    let mut stored = match begin(context, subject, stored, order, now).await? {
-        Ok(stored) => stored,
-        Err(until) => {
-            let message = format!(
-                "too many orders in the last hour (acme.orders, acme.namespace-orders); the next attempt is at {}",
-                moment(until)
-            );
-            return Ok(known.outcome(subject, until, ("OrdersLimited", message)));
-        }
+    let limited = |until| {
+        let message = format!(
+            "too many orders in the last hour (acme.orders, acme.namespace-orders); the next attempt is at {}",
+            moment(until)
+        );
+        known.outcome(subject, until, ("OrdersLimited", message))
     };
+    let namespace = subject.namespace.as_deref();
+    if is_new && let Err(until) = context.may_order(namespace, now).await? {
+        return Ok(limited(until));
+    }
+    let mut stored = current(stored, directory);
+    let session = match context.session().await {
+        Ok(session) => session,
+        Err(failure) => return give_up(context, subject, &known, stored, failure.into()).await,
+    };
+    if is_new {
+        // A try that ends before the CA receives an order does not count.
+        let Settings { ca, resolvers, patience, .. } = &context.settings;
+        if let Err(failure) = caa::check(&context.http, &ca.directory, &subject.names(), resolvers, *patience).await {
+            return give_up(context, subject, &known, stored, failure.into()).await;
+        }
+        match context.take_order(namespace, now).await? {
+            Ok(placed) => stored.attempt.begin(placed, now),
+            Err(until) => return Ok(limited(until)),
+        }
+        // So that the next leader counts it, even if nothing can be stored after the CA has received it.
+        objects::write_attempt(client, subject, &stored).await?;
+    }
     let replaced = known.issued.as_ref().filter(|_| window.is_some() && stored.attempt.failures < REPLACING_MAX);
     let way = Way {
         proof: proof.as_deref(),
         instances: &instances,
         replaced: replaced.and_then(|issued| issued.id.as_deref()),
-    };
-    let session = match context.session().await {
-        Ok(session) => session,
-        Err(failure) => return give_up(context, subject, &known, stored, failure.into()).await,
     };
     let mut result = place(context, &session, subject, &mut stored, &way).await;
     for _ in 0..NONCES_MAX {
@@ -157,34 +172,16 @@ pub(super) async fn advance(
     }
 }
 
-/// Returns the attempt for an order; `order`: the URL of one to continue. A further order is counted and stored before the CA receives it, so that
-/// the next leader counts it even if nothing can be stored after that. The error is the time at which there can be one.
-async fn begin(
-    context: &Context,
-    subject: &Subject,
-    stored: Option<StoredAttempt>,
-    order: Option<String>,
-    now: i64,
-) -> kube::Result<Result<StoredAttempt, i64>> {
-    let directory = &context.settings.ca.directory;
-    let new = || {
-        let attempt = Attempt { directory: directory.clone(), ..Attempt::default() };
-        StoredAttempt { attempt, key: String::new() }
-    };
-    // After a change of the directory, only the orders still count.
-    let mut orders = stored.as_ref().map(|stored| stored.attempt.orders.clone()).unwrap_or_default();
-    let mut stored = stored.filter(|stored| stored.attempt.directory == *directory).unwrap_or_else(new);
-    stored.attempt.order = order;
-    if stored.attempt.order.is_none() {
-        match context.take_order(subject.namespace.as_deref(), now).await? {
-            Ok(placed) => orders.push(placed),
-            Err(until) => return Ok(Err(until)),
+/// Returns the attempt to continue. After a change of the directory, only the orders still count.
+fn current(stored: Option<StoredAttempt>, directory: &str) -> StoredAttempt {
+    match stored {
+        Some(stored) if stored.attempt.directory == directory => stored,
+        former => {
+            let orders = former.map(|former| former.attempt.orders).unwrap_or_default();
+            let attempt = Attempt { directory: directory.to_owned(), orders, ..Attempt::default() };
+            StoredAttempt { attempt, key: String::new() }
         }
-        orders.retain(|placed| placed.counts(now));
-        (stored.attempt.orders, stored.attempt.since) = (orders, now);
-        objects::write_attempt(&context.client, subject, &stored).await?;
     }
-    Ok(Ok(stored))
 }
 
 /// The inputs of an order, apart from its names.
@@ -307,8 +304,7 @@ async fn place(
     let mut order = match stored.attempt.order.clone() {
         Some(url) => session.account.order(url).await.map_err(failed)?,
         None => {
-            let Settings { ca, resolvers, patience, .. } = &context.settings;
-            caa::check(&context.http, &ca.directory, &subject.names(), resolvers, *patience).await?;
+            let ca = &context.settings.ca;
             let order = new_order(session, subject, ca.profile.as_deref(), way.replaced).await;
             let order = order.map_err(|error| with_advice(failed(error), &ca.directory))?;
             let key = KeyPair::generate().map_err(|error| not_ready("key", error.to_string()))?;

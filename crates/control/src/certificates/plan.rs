@@ -186,6 +186,13 @@ impl Attempt {
         Attempt { directory, since, orders, ..Attempt::default() }
     }
 
+    /// Records an order that the CA is about to receive.
+    pub(super) fn begin(&mut self, placed: PlacedOrder, now: i64) {
+        self.orders.retain(|placed| placed.counts(now));
+        self.orders.push(placed);
+        (self.order, self.since) = (None, now);
+    }
+
     /// Returns whether no order is in progress or failed.
     pub(super) fn is_over(&self) -> bool {
         self.order.is_none() && self.problem.is_none()
