@@ -28,6 +28,8 @@ use signpost_types::v1alpha1::challenge_record::{ChallengeRecord, ChallengeRecor
 const PATH: &str = "/.well-known/acme-challenge/";
 /// The time after which a record ends that nothing has removed.
 const RECORD_LIFETIME: Duration = Duration::from_secs(3_600);
+/// The time that a record must have left at each step of an order: the CA can validate it after the step has ended.
+const RECORD_LEFT: Duration = Duration::from_secs(1_800);
 /// The time for name servers to have the records, and for instances to answer.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause between two checks: the first and the longest.
@@ -45,17 +47,7 @@ fn records(client: &kube::Client) -> Api<ChallengeRecord> {
 pub(super) async fn publish(context: &Context, name: &str, values: &[String]) -> Result<(), Failure> {
     let records = records(&context.client);
     for value in values {
-        let spec = ChallengeRecordSpec {
-            name: name.to_owned(),
-            value: value.clone(),
-            key: None,
-            expires_at: Time(later(Timestamp::now(), RECORD_LIFETIME)),
-        };
-        let metadata = ObjectMeta { name: Some(spec.object_name()), ..ObjectMeta::default() };
-        match records.create(&PostParams::default(), &ChallengeRecord { metadata, spec }).await {
-            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
-            made => _ = made.map_err(|error| of_api(&error))?,
-        }
+        create(&records, name, value).await.map_err(|error| of_api(&error))?;
     }
     let owner: Name = name.parse().map_err(|_| not_ready("name", format!("{name} is not a DNS name")))?;
     let (servers, patience) = (&context.settings.servers, context.settings.patience);
@@ -76,6 +68,25 @@ pub(super) async fn publish(context: &Context, name: &str, values: &[String]) ->
         Ok(0) => Err(not_ready("nameServers", format!("no listed name server answers for {name}"))),
         Ok(_) => Ok(()),
         Err(faults) => Err(not_ready("nameServers", faults)),
+    }
+}
+
+/// Creates a record, unless there is one that lasts. The expiry of one cannot change, so one that expires soon is replaced.
+async fn create(records: &Api<ChallengeRecord>, name: &str, value: &str) -> kube::Result<()> {
+    let now = Timestamp::now();
+    let (name, value, expires_at) = (name.to_owned(), value.to_owned(), Time(later(now, RECORD_LIFETIME)));
+    let spec = ChallengeRecordSpec { name, value, key: None, expires_at };
+    let object = spec.object_name();
+    if let Some(former) = records.get_opt(&object).await? {
+        if former.spec.expires_at.0 > later(now, RECORD_LEFT) {
+            return Ok(());
+        }
+        write::delete(records, &object, None).await?;
+    }
+    let metadata = ObjectMeta { name: Some(object), ..ObjectMeta::default() };
+    match records.create(&PostParams::default(), &ChallengeRecord { metadata, spec }).await {
+        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
+        created => created.map(drop),
     }
 }
 

@@ -313,17 +313,18 @@ async fn place(
             order
         }
     };
-    if order.state().status == OrderStatus::Pending {
-        let proven = match way.proof {
-            None => prove(context, session, subject, &mut order, Proof::Http(way.instances), &failed).await,
-            Some(name) => {
-                let proven = prove(context, session, subject, &mut order, Proof::Dns(name), &failed).await;
-                challenges::withdraw(&context.client, name).await;
-                proven
-            }
-        };
-        proven?;
+    let proof = way.proof.map_or(Proof::Http(way.instances), Proof::Dns);
+    let proven = match order.state().status {
+        OrderStatus::Pending => prove(context, session, subject, &mut order, proof, &failed).await,
+        _ => Ok(()),
+    };
+    // An order that continues needs its records: the CA can be validating them.
+    if let Proof::Dns(name) = proof
+        && proven.as_ref().err().is_none_or(|failed| failed.ends)
+    {
+        challenges::withdraw(&context.client, name).await;
     }
+    proven?;
     let key = KeyPair::from_pem(&stored.key).map_err(|error| not_ready("key", error.to_string()));
     // The order is of no use without its key.
     let key = key.map_err(|failure| Failed { failure, ends: true })?;
