@@ -90,14 +90,17 @@ async fn create(records: &Api<ChallengeRecord>, name: &str, value: &str) -> kube
     }
 }
 
-/// Returns whether the owner of a host with an asterisk leads its challenges to `target`. What cannot be found out is left to the CA.
-pub(super) async fn lead_to(context: &Context, host: &str, target: &str) -> bool {
+/// Returns the one of `targets` to which the owner of a host with an asterisk leads its challenges. If that cannot be found out, it is left to
+/// the CA with the first one.
+pub(super) async fn target_of<'a>(context: &Context, host: &str, targets: &'a [String]) -> Option<&'a str> {
     let Settings { resolvers, patience, .. } = &context.settings;
-    let names = [&acme_challenge_name(host), target].map(str::parse::<Name>);
-    let [Ok(name), Ok(target)] = names else { return false };
-    let question = Question { name, rtype: RecordType::CNAME };
-    let Ok(response) = question.resolve(resolvers, *patience).await else { return true };
-    response.answers.iter().any(|record| record.data == Data::Cname(target.clone()))
+    let question = Question { name: acme_challenge_name(host).parse().ok()?, rtype: RecordType::CNAME };
+    let Ok(response) = question.resolve(resolvers, *patience).await else { return targets.first().map(String::as_str) };
+    let is_named = |target: &&String| {
+        let Ok(name) = target.parse::<Name>() else { return false };
+        response.answers.iter().any(|record| record.data == Data::Cname(name.clone()))
+    };
+    targets.iter().find(is_named).map(String::as_str)
 }
 
 /// Removes all records at a name that the platform itself made.

@@ -76,7 +76,7 @@ impl From<Failure> for Failed {
 pub(super) async fn advance(
     context: &Context,
     subject: &Subject,
-    Job { blocked, proof, instances, others }: Job,
+    Job { blocked, proofs, instances, others }: Job,
 ) -> kube::Result<Outcome> {
     let (client, directory) = (&context.client, &context.settings.ca.directory);
     let mut issued = objects::certificate(client, subject).await?;
@@ -92,6 +92,7 @@ pub(super) async fn advance(
     };
     let (step, renewal) = plan::next(subject, directory, (issued.as_ref(), window), attempt, blocked, now);
     let failed_before = attempt.and_then(|attempt| attempt.reason.clone());
+    let was_issued = issued.is_some();
     let known = Usable { issued: issued.filter(|_| renewal.is_some()), renewal, is_failing: failed_before.is_some() };
     let is_new = match step {
         Step::Wait(until) => {
@@ -103,16 +104,15 @@ pub(super) async fn advance(
         Step::Resume(_) => false,
         Step::Order => true,
     };
-    if is_new
-        && let Some(target) = proof.as_deref().filter(|_| subject.is_wildcard_host())
-        && !challenges::lead_to(context, &subject.host, target).await
-    {
-        let message = format!(
-            "the platform orders a certificate for {} when the record \"{} CNAME {target}.\" exists; create it",
-            subject.host,
-            acme_challenge_name(&subject.host)
-        );
-        return Ok(known.outcome(subject, now + RECORD, ("NoChallengeRecord", message)));
+    let mut proof = proofs.first().map(String::as_str);
+    if subject.is_wildcard_host() {
+        match challenges::target_of(context, &subject.host, &proofs).await {
+            None if is_new => {
+                let kept = current(stored, directory);
+                return lacks_record(context, subject, &known, kept, proof.unwrap_or_default(), was_issued).await;
+            }
+            target => proof = target.or(proof),
+        }
     }
     let limited = |until| {
         let message = format!(
@@ -144,11 +144,7 @@ pub(super) async fn advance(
         objects::write_attempt(client, subject, &stored).await?;
     }
     let replaced = known.issued.as_ref().filter(|_| window.is_some() && stored.attempt.failures < REPLACING_MAX);
-    let way = Way {
-        proof: proof.as_deref(),
-        instances: &instances,
-        replaced: replaced.and_then(|issued| issued.id.as_deref()),
-    };
+    let way = Way { proof, instances: &instances, replaced: replaced.and_then(|issued| issued.id.as_deref()) };
     let mut result = place(context, &session, subject, &mut stored, &way).await;
     for _ in 0..NONCES_MAX {
         match &result {
@@ -170,6 +166,34 @@ pub(super) async fn advance(
             give_up(context, subject, &known, stored, failed).await
         }
     }
+}
+
+/// Returns the outcome without the record of a host's owner, which leads to `target`. If a certificate has to be renewed, that is a failure.
+async fn lacks_record(
+    context: &Context,
+    subject: &Subject,
+    known: &Usable,
+    mut stored: StoredAttempt,
+    target: &str,
+    was_issued: bool,
+) -> kube::Result<Outcome> {
+    let (now, host) = (Timestamp::now().as_second(), &subject.host);
+    let record = format!("{} CNAME {target}.", acme_challenge_name(host));
+    let message =
+        format!("the platform orders a certificate for {host} when the record \"{record}\" exists; create it");
+    let outcome = known.outcome(subject, now + RECORD, ("NoChallengeRecord", message.clone()));
+    if !was_issued {
+        return Ok(outcome);
+    }
+    let failure = not_ready("noChallengeRecord", message);
+    let is_news = stored.attempt.reason.as_ref() != Some(&failure.reason);
+    if is_news {
+        stored.attempt.note(&failure, now);
+        objects::write_attempt(&context.client, subject, &stored).await?;
+    }
+    let Failure { reason, message, .. } = failure;
+    let ended = is_news.then_some(Ended::Failed { reason, message, is_news });
+    Ok(Outcome { ended, is_failing: true, ..outcome })
 }
 
 /// Returns the attempt to continue. After a change of the directory, only the orders still count.

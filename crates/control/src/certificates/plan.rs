@@ -203,6 +203,13 @@ impl Attempt {
         now < self.retry_at && now >= self.failed_at.saturating_sub(CLOCK_DIFFERENCE)
     }
 
+    /// Records a failure before an order, after which there is no pause.
+    pub(super) fn note(&mut self, failure: &Failure, now: i64) {
+        (self.failed_at, self.retry_at) = (now, now);
+        self.problem = Some(failure.message.clone());
+        self.reason = Some(failure.reason.clone());
+    }
+
     /// Records a failure; `random` is a random number. Such an order ends if the CA has refused it.
     pub(super) fn fail(&mut self, failure: &Failure, ends: bool, now: i64, random: u64) {
         // A CA that was away has not counted anything, so that a validation after that waits like a first one.
@@ -213,9 +220,8 @@ impl Attempt {
         let pause = delay(first, longest, earlier, random).max(failure.retry_after.unwrap_or_default());
         self.failures = self.failures.saturating_add(1);
         self.failed_validations = self.failed_validations.saturating_add(failure.is_validation.into());
-        (self.failed_at, self.retry_at) = (now, now.saturating_add_unsigned(pause.as_secs()));
-        self.problem = Some(failure.message.clone());
-        self.reason = Some(failure.reason.clone());
+        self.note(failure, now);
+        self.retry_at = now.saturating_add_unsigned(pause.as_secs());
         if ends || now.abs_diff(self.since) > ORDER_LIFETIME {
             self.order = None;
         }
