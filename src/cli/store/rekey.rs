@@ -1,7 +1,7 @@
 //! `signpost store rekey`: replaces the key that encrypts Secrets and the files that API servers share.
 //!
-//! The new key is in the file before any value has it, and a former key until no value has it. So a rotation that ends at any point leaves
-//! everything readable, and can be repeated.
+//! The new key is in the file before any value has it, and a former key until no value has it. A prepared key becomes the first one in the
+//! file only when all values have it. So a rotation that ends at any point leaves everything readable, and can be repeated.
 
 use clap::{ArgMatches, Command};
 use serde::Serialize;
@@ -42,6 +42,14 @@ pub(super) fn command() -> Command {
         .args(serve::arguments_of(STORE_KEYS))
 }
 
+/// The step of a rotation that encrypts values again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    NewKey,
+    UsePrepared,
+    RemoveFormer,
+}
+
 /// The report. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -69,18 +77,21 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         key.keys.push(encryption_key::random().map_err(text)?);
         key.write().map_err(text)?;
     } else {
-        if matches.get_flag("use-prepared") {
-            if key.keys.len() < 2 {
-                return Err(Error::Failed(format!(
-                    "{}: there is no prepared key; run --prepare first",
-                    path.display()
-                )));
+        let step = match (matches.get_flag("use-prepared"), matches.get_flag("remove-former")) {
+            (true, _) => Step::UsePrepared,
+            (_, true) => Step::RemoveFormer,
+            _ => Step::NewKey,
+        };
+        match step {
+            Step::NewKey => key.keys.insert(0, encryption_key::random().map_err(text)?),
+            Step::UsePrepared if key.keys.len() < 2 => {
+                let path = path.display();
+                return Err(Error::Failed(format!("{path}: there is no prepared key; run --prepare first")));
             }
-            key.keys.rotate_right(1);
-        } else if !matches.get_flag("remove-former") {
-            key.keys.insert(0, encryption_key::random().map_err(text)?);
+            Step::UsePrepared => key.keys.rotate_right(1),
+            Step::RemoveFormer => {}
         }
-        done = with_store(&settings, &mut key, matches.get_flag("remove-former"))?;
+        done = with_store(&settings, &mut key, step)?;
     }
     let report = Report {
         file: path.display().to_string(),
@@ -90,21 +101,26 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         undecryptable: done.unreadable.iter().map(|key| key.relative(SECRET.key_prefix).to_owned()).collect(),
     };
     Format::of(matches).show(&report, |painter| report.text(painter))?;
+    let fault = "no key decrypts some Secrets; delete them, or add their key to the file";
     match report.undecryptable.is_empty() {
         true => Ok(Exit::Success),
-        false => {
-            Err(Error::Failed("no key decrypts some Secrets; delete them, or add their key to the file".to_owned()))
+        // The last key is the prepared one.
+        false if matches.get_flag("use-prepared") => {
+            Err(Error::Failed(format!("{fault} before the last line, and run the command again")))
         }
+        false => Err(Error::Failed(fault.to_owned())),
     }
 }
 
-/// Writes the keys, encrypts everything with the first one, and then keeps only this one if `removes_former`.
-fn with_store(settings: &Settings, key: &mut EncryptionKey, removes_former: bool) -> Result<Reencrypted, String> {
+/// Encrypts everything with the first key, and writes the keys.
+fn with_store(settings: &Settings, key: &mut EncryptionKey, step: Step) -> Result<Reencrypted, String> {
     let text = |error: crate::daemon::Error| error.to_string();
+    // A prepared key is in the file, in the last place. If it were the first one there, a repetition would choose the former key.
+    let write_first = |key: &EncryptionKey| if step == Step::UsePrepared { Ok(()) } else { key.write().map_err(text) };
     let done = match settings.store {
         Engine::File => {
             let store = backup::stopped_store(&settings.data_dir)?;
-            key.write().map_err(text)?;
+            write_first(key)?;
             let keyring = Keyring::new(&key.keys);
             access::run(backup::LIMIT, async {
                 reencrypt(&store, &keyring, &[SECRET.key_prefix]).await.map_err(|error| error.to_string())
@@ -112,7 +128,7 @@ fn with_store(settings: &Settings, key: &mut EncryptionKey, removes_former: bool
         }
         #[cfg(feature = "etcd")]
         Engine::Etcd => backup::with_etcd(settings, "encrypting", async |etcd| {
-            key.write().map_err(text)?;
+            write_first(key)?;
             let (keyring, keys) = (Keyring::new(&key.keys), key.keys.clone());
             let of_files = EncryptionKey { path: key.path.clone(), keys };
             let files = crate::daemon::etcd::secrets::reencrypt(&etcd, of_files).await.map_err(text)?;
@@ -122,9 +138,13 @@ fn with_store(settings: &Settings, key: &mut EncryptionKey, removes_former: bool
         #[cfg(not(feature = "etcd"))]
         Engine::Etcd => backup::with_etcd(settings, "", async |_| Ok(Reencrypted::default()))?,
     };
-    if removes_former {
-        key.keys.truncate(1);
-        key.write().map_err(text)?;
+    match step {
+        Step::UsePrepared if done.unreadable.is_empty() => key.write().map_err(text)?,
+        Step::NewKey | Step::UsePrepared => {}
+        Step::RemoveFormer => {
+            key.keys.truncate(1);
+            key.write().map_err(text)?;
+        }
     }
     Ok(done)
 }
@@ -139,5 +159,69 @@ impl Report {
             facts.add("unreadable", format!("Secret {name}: no key decrypts it"));
         }
         facts.text(painter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use signpost_apiserver::store::embedded::{Embedded, Options};
+    use signpost_apiserver::store::encrypted::KEY_OCTETS;
+    use signpost_apiserver::store::{Key, Store as _, Txn, Write};
+
+    const A: [u8; KEY_OCTETS] = [1; KEY_OCTETS];
+    const B: [u8; KEY_OCTETS] = [2; KEY_OCTETS];
+    const LOST: [u8; KEY_OCTETS] = [3; KEY_OCTETS];
+
+    fn rekey(directory: &Path, flag: &str) -> Outcome {
+        let directory = directory.to_str().expect("a text");
+        run(&command().get_matches_from(["rekey", "--data-dir", directory, flag]))
+    }
+
+    /// Runs `work` with the store while no command uses it.
+    fn with<T>(directory: &Path, work: impl AsyncFnOnce(&Embedded) -> T) -> T {
+        let store = Embedded::open(directory, Options::default()).expect("a store");
+        access::run(backup::LIMIT, async { Ok(work(&store).await) }).expect("in time")
+    }
+
+    fn key(name: &str) -> Key {
+        Key::below(SECRET.key_prefix, name)
+    }
+
+    /// A command that is repeated after a failure uses the prepared key, and not the former one.
+    #[test]
+    fn a_repetition_uses_the_same_prepared_key() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (path, file) = (directory.path(), directory.path().join("encryption.key"));
+        EncryptionKey { path: file.clone(), keys: vec![A, B] }.write().expect("written");
+        let keys = || EncryptionKey::read(&file).expect("read").expect("it is there").keys;
+        with(path, async |store| {
+            for (name, of_value) in [("n/good", A), ("n/lost", LOST)] {
+                let value = Keyring::new(&[of_value]).seal(&key(name), b"value").expect("sealed");
+                let writes = vec![Write::Put { key: key(name), value, ttl: None }];
+                store.commit(Txn { writes, ..Txn::default() }).await.expect("committed");
+            }
+        });
+        let has_key = |name: &str, with_key: [u8; KEY_OCTETS]| {
+            with(path, async |store| {
+                let (_, found) = store.get(&key(name), None).await.expect("read");
+                Keyring::new(&[with_key]).open(&key(name), &found.expect("it is there").value).is_ok()
+            })
+        };
+        for _ in 0..2 {
+            let failed = rekey(path, "--use-prepared").expect_err("a Secret is lost");
+            assert!(matches!(failed, Error::Failed(text) if text.contains("before the last line")));
+            assert_eq!(keys(), [A, B]);
+            assert!(has_key("n/good", B));
+        }
+        // The former key is added as the message says.
+        EncryptionKey { path: file.clone(), keys: vec![A, LOST, B] }.write().expect("written");
+        assert!(matches!(rekey(path, "--use-prepared"), Ok(Exit::Success)));
+        assert_eq!(keys(), [B, A, LOST]);
+        assert!(has_key("n/good", B) && has_key("n/lost", B));
+        assert!(matches!(rekey(path, "--remove-former"), Ok(Exit::Success)));
+        assert_eq!(keys(), [B]);
     }
 }

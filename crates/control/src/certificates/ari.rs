@@ -8,8 +8,9 @@ use instant_acme::{CertificateIdentifier, Error};
 use super::context::Context;
 use super::plan::{Issued, Subject, Window};
 
-/// The time until the next request after a failure (RFC 9773 §4.3.3), and where the CA makes no suggestions.
-const AGAIN: i64 = 6 * 3_600;
+/// The time, in seconds, until the next request after a failure (RFC 9773 §4.3.3), where the CA makes no suggestions, and after a suggestion
+/// without `Retry-After` (RFC 9773 §4.3.2).
+pub(super) const AGAIN: i64 = 6 * 3_600;
 /// The shortest and the longest time between two requests that a CA can choose (RFC 9773 §4.3.2).
 const INTERVAL: (i64, i64) = (60, 86_400);
 
@@ -17,7 +18,7 @@ const INTERVAL: (i64, i64) = (60, 86_400);
 struct Failure {
     /// The pause that the CA requires, in seconds.
     pause: i64,
-    /// Whether the CA answers no other request either.
+    /// Whether the CA answers no other request either: not if it lacks this certificate.
     is_for_all: bool,
 }
 
@@ -56,8 +57,7 @@ async fn request(context: &Context, id: &str) -> Result<(Option<Window>, i64), F
         Err(error) => {
             let fault = session.failure(&error);
             tracing::debug!(reason = fault.reason, message = fault.message, "the CA suggested no time of renewal");
-            let is_for_all = fault.retry_after.is_some() || !matches!(error, Error::Api(_));
-            Err(failure(fault.retry_after, is_for_all))
+            Err(failure(fault.retry_after, session.is_refused()))
         }
     }
 }

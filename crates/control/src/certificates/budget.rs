@@ -46,22 +46,27 @@ impl Budget {
 
     /// Counts an order of a namespace and returns it, or returns the time at which there can be one. `None` is the platform itself.
     pub(super) fn take(&mut self, namespace: Option<&str>, now: i64) -> Result<PlacedOrder, i64> {
-        self.placed.retain(|placed| placed.counts(now));
-        // A clock that went back keeps orders for one more hour at most.
-        self.placed.iter_mut().for_each(|placed| placed.at = placed.at.min(now));
-        if let Some(namespace) = namespace {
-            let own = self.placed.iter().filter(|placed| placed.namespace.as_deref() == Some(namespace));
-            let mut own = own.map(|placed| placed.at);
-            if own.clone().count() >= self.namespace_max {
-                return Err(own.next().unwrap_or(now) + HOUR);
-            }
-            if self.placed.len() >= self.max {
-                return Err(self.placed.front().map_or(now, |placed| placed.at) + HOUR);
-            }
-        }
+        self.check(namespace, now)?;
         let placed = PlacedOrder { at: now, namespace: namespace.map(str::to_owned) };
         self.placed.push_back(placed.clone());
         Ok(placed)
+    }
+
+    /// Returns the time at which a namespace can have an order, unless it can have one now.
+    pub(super) fn check(&mut self, namespace: Option<&str>, now: i64) -> Result<(), i64> {
+        self.placed.retain(|placed| placed.counts(now));
+        // A clock that went back keeps orders for one more hour at most.
+        self.placed.iter_mut().for_each(|placed| placed.at = placed.at.min(now));
+        let Some(namespace) = namespace else { return Ok(()) };
+        let own = self.placed.iter().filter(|placed| placed.namespace.as_deref() == Some(namespace));
+        let mut own = own.map(|placed| placed.at);
+        if own.clone().count() >= self.namespace_max {
+            return Err(own.next().unwrap_or(now) + HOUR);
+        }
+        if self.placed.len() >= self.max {
+            return Err(self.placed.front().map_or(now, |placed| placed.at) + HOUR);
+        }
+        Ok(())
     }
 }
 

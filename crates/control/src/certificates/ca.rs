@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use instant_acme::{
     Account, AccountCredentials, BodyWrapper, BytesResponse, Error, ExternalAccountKey, HttpClient, NewAccount, Problem,
@@ -16,7 +16,8 @@ use parking_lot::Mutex;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
-use super::objects::{self, StoredAccount};
+use super::ari;
+use super::objects;
 use super::plan::Failure;
 use crate::client::transport_error::cause_text;
 use signpost_types::text::cut;
@@ -51,16 +52,30 @@ pub struct Settings {
 pub(super) struct Session {
     pub(super) account: Account,
     pub(super) thumbprint: String,
-    retry_after: RetryAfter,
+    /// The UID of the Secret with the account.
+    pub(super) account_uid: Option<String>,
+    last: Arc<Mutex<LastResponse>>,
 }
 
-/// The pause that the last response with an error requires.
-type RetryAfter = Arc<Mutex<Option<Duration>>>;
+/// The last response.
+#[derive(Default)]
+struct LastResponse {
+    /// `None`: there was no response.
+    status: Option<StatusCode>,
+    /// The pause that it requires, if it has an error.
+    retry_after: Option<Duration>,
+}
 
 impl Session {
     /// Returns the failure of a request of this session.
     pub(super) fn failure(&self, error: &Error) -> Failure {
-        failure(error, self.retry_after.lock().take())
+        failure(error, self.last.lock().retry_after.take())
+    }
+
+    /// Returns whether the CA answered no request, or would answer no other one either.
+    pub(super) fn is_refused(&self) -> bool {
+        let status = self.last.lock().status;
+        status.is_none_or(|status| status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error())
     }
 }
 
@@ -85,13 +100,14 @@ pub(super) async fn open(
     settings: &Settings,
     http: &reqwest::Client,
 ) -> Result<Session, Failure> {
-    let retry_after = RetryAfter::default();
-    let builder = Account::builder_with_http(Box::new(Http { client: http.clone(), retry_after: retry_after.clone() }));
-    let failed = |error: &Error| failure(error, retry_after.lock().take());
+    let last = Arc::new(Mutex::new(LastResponse::default()));
+    let builder = Account::builder_with_http(Box::new(Http { client: http.clone(), last: last.clone() }));
+    let failed = |error: &Error| failure(error, last.lock().retry_after.take());
     let stored = objects::account(client, &settings.directory).await.map_err(|error| of_api(&error))?;
-    let stored = stored.and_then(|stored| serde_json::from_str::<AccountCredentials>(&stored.credentials).ok());
-    let account = match stored {
-        Some(credentials) => builder.from_credentials(credentials).await.map_err(|error| failed(&error))?,
+    let stored = stored
+        .and_then(|stored| Some((serde_json::from_str::<AccountCredentials>(&stored.credentials).ok()?, stored.uid)));
+    let (account, account_uid) = match stored {
+        Some((credentials, uid)) => (builder.from_credentials(credentials).await.map_err(|error| failed(&error))?, uid),
         None => {
             let contact: Vec<String> = settings.contact.iter().map(|address| format!("mailto:{address}")).collect();
             let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
@@ -101,14 +117,15 @@ pub(super) async fn open(
             let made = builder.create(&new, settings.directory.clone(), external.as_ref()).await;
             let (account, credentials) = made.map_err(|error| failed(&error))?;
             let credentials = serde_json::to_string(&credentials).map_err(|error| failed(&error.into()))?;
-            let stored = StoredAccount { credentials, thumbprint: account.key_thumbprint().to_owned() };
-            objects::write_account(client, &settings.directory, &stored).await.map_err(|error| of_api(&error))?;
+            let thumbprint = account.key_thumbprint();
+            let uid = objects::write_account(client, &settings.directory, &credentials, thumbprint).await;
+            let uid = uid.map_err(|error| of_api(&error))?;
             tracing::info!(account = account.id(), "created an account at the certificate authority");
-            account
+            (account, uid)
         }
     };
     let thumbprint = account.key_thumbprint().to_owned();
-    Ok(Session { account, thumbprint, retry_after })
+    Ok(Session { account, thumbprint, account_uid, last })
 }
 
 /// Returns the failure of a request to the platform's own API.
@@ -169,19 +186,21 @@ fn describe(problem: &Problem) -> String {
 /// The HTTP client of `instant-acme`.
 struct Http {
     client: reqwest::Client,
-    retry_after: RetryAfter,
+    last: Arc<Mutex<LastResponse>>,
 }
 
 impl HttpClient for Http {
     fn request(&self, request: Request<BodyWrapper<Bytes>>) -> BoxFuture<'static, Result<BytesResponse, Error>> {
-        let (client, retry_after) = (self.client.clone(), self.retry_after.clone());
+        let (client, last) = (self.client.clone(), self.last.clone());
+        *last.lock() = LastResponse::default();
         Box::pin(async move {
             let other = |error: reqwest::Error| Error::Other(cause(error).into());
             let (parts, body) = request.into_parts();
             let body = body.collect().await.map_or_else(|never| match never {}, http_body_util::Collected::to_bytes);
             let request = Request::from_parts(parts, reqwest::Body::from(body));
             let mut response = client.execute(request.try_into().map_err(other)?).await.map_err(other)?;
-            *retry_after.lock() = pause(response.headers()).filter(|_| !response.status().is_success());
+            let retry_after = pause(response.headers()).filter(|_| !response.status().is_success());
+            *last.lock() = LastResponse { status: Some(response.status()), retry_after };
             let mut octets = Vec::new();
             while let Some(chunk) = response.chunk().await.map_err(other)? {
                 if octets.len() + chunk.len() > BODY_BYTES_MAX {
@@ -189,7 +208,9 @@ impl HttpClient for Http {
                 }
                 octets.extend_from_slice(&chunk);
             }
-            let (parts, _) = http::Response::from(response).into_parts();
+            let (mut parts, _) = http::Response::from(response).into_parts();
+            // Without the header, `instant-acme` reads no window of renewal, and no problem in its place.
+            parts.headers.entry(RETRY_AFTER).or_insert(ari::AGAIN.into());
             Ok(BytesResponse { parts, body: Box::new(Bytes::from(octets)) })
         })
     }

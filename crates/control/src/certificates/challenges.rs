@@ -28,6 +28,8 @@ use signpost_types::v1alpha1::challenge_record::{ChallengeRecord, ChallengeRecor
 const PATH: &str = "/.well-known/acme-challenge/";
 /// The time after which a record ends that nothing has removed.
 const RECORD_LIFETIME: Duration = Duration::from_secs(3_600);
+/// The time that a record must have left at each step of an order: the CA can validate it after the step has ended.
+const RECORD_LEFT: Duration = Duration::from_secs(1_800);
 /// The time for name servers to have the records, and for instances to answer.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause between two checks: the first and the longest.
@@ -45,17 +47,7 @@ fn records(client: &kube::Client) -> Api<ChallengeRecord> {
 pub(super) async fn publish(context: &Context, name: &str, values: &[String]) -> Result<(), Failure> {
     let records = records(&context.client);
     for value in values {
-        let spec = ChallengeRecordSpec {
-            name: name.to_owned(),
-            value: value.clone(),
-            key: None,
-            expires_at: Time(later(Timestamp::now(), RECORD_LIFETIME)),
-        };
-        let metadata = ObjectMeta { name: Some(spec.object_name()), ..ObjectMeta::default() };
-        match records.create(&PostParams::default(), &ChallengeRecord { metadata, spec }).await {
-            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
-            made => _ = made.map_err(|error| of_api(&error))?,
-        }
+        create(&records, name, value).await.map_err(|error| of_api(&error))?;
     }
     let owner: Name = name.parse().map_err(|_| not_ready("name", format!("{name} is not a DNS name")))?;
     let (servers, patience) = (&context.settings.servers, context.settings.patience);
@@ -79,14 +71,36 @@ pub(super) async fn publish(context: &Context, name: &str, values: &[String]) ->
     }
 }
 
-/// Returns whether the owner of a host with an asterisk leads its challenges to `target`. What cannot be found out is left to the CA.
-pub(super) async fn lead_to(context: &Context, host: &str, target: &str) -> bool {
+/// Creates a record, unless there is one that lasts. The expiry of one cannot change, so one that expires soon is replaced.
+async fn create(records: &Api<ChallengeRecord>, name: &str, value: &str) -> kube::Result<()> {
+    let now = Timestamp::now();
+    let (name, value, expires_at) = (name.to_owned(), value.to_owned(), Time(later(now, RECORD_LIFETIME)));
+    let spec = ChallengeRecordSpec { name, value, key: None, expires_at };
+    let object = spec.object_name();
+    if let Some(former) = records.get_opt(&object).await? {
+        if former.spec.expires_at.0 > later(now, RECORD_LEFT) {
+            return Ok(());
+        }
+        write::delete(records, &object, None).await?;
+    }
+    let metadata = ObjectMeta { name: Some(object), ..ObjectMeta::default() };
+    match records.create(&PostParams::default(), &ChallengeRecord { metadata, spec }).await {
+        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
+        created => created.map(drop),
+    }
+}
+
+/// Returns the one of `targets` to which the owner of a host with an asterisk leads its challenges. If that cannot be found out, it is left to
+/// the CA with the first one.
+pub(super) async fn target_of<'a>(context: &Context, host: &str, targets: &'a [String]) -> Option<&'a str> {
     let Settings { resolvers, patience, .. } = &context.settings;
-    let names = [&acme_challenge_name(host), target].map(str::parse::<Name>);
-    let [Ok(name), Ok(target)] = names else { return false };
-    let question = Question { name, rtype: RecordType::CNAME };
-    let Ok(response) = question.resolve(resolvers, *patience).await else { return true };
-    response.answers.iter().any(|record| record.data == Data::Cname(target.clone()))
+    let question = Question { name: acme_challenge_name(host).parse().ok()?, rtype: RecordType::CNAME };
+    let Ok(response) = question.resolve(resolvers, *patience).await else { return targets.first().map(String::as_str) };
+    let is_named = |target: &&String| {
+        let Ok(name) = target.parse::<Name>() else { return false };
+        response.answers.iter().any(|record| record.data == Data::Cname(name.clone()))
+    };
+    targets.iter().find(is_named).map(String::as_str)
 }
 
 /// Removes all records at a name that the platform itself made.

@@ -37,6 +37,15 @@ impl Context {
 
     /// Counts an order of a namespace, or returns the time at which there can be one.
     pub(super) async fn take_order(&self, namespace: Option<&str>, now: i64) -> kube::Result<Result<PlacedOrder, i64>> {
+        self.with_budget(|budget| budget.take(namespace, now)).await
+    }
+
+    /// Returns the time at which a namespace can have an order, unless it can have one now.
+    pub(super) async fn may_order(&self, namespace: Option<&str>, now: i64) -> kube::Result<Result<(), i64>> {
+        self.with_budget(|budget| budget.check(namespace, now)).await
+    }
+
+    async fn with_budget<T>(&self, work: impl FnOnce(&mut Budget) -> T) -> kube::Result<T> {
         let mut budget = self.budget.lock().await;
         let budget = match &mut *budget {
             Some(budget) => budget,
@@ -45,7 +54,7 @@ impl Context {
                 unknown.insert(Budget::new(namespace_orders, orders, objects::orders(&self.client).await?))
             }
         };
-        Ok(budget.take(namespace, now))
+        Ok(work(budget))
     }
 
     pub(super) async fn session(&self) -> Result<Session, Failure> {

@@ -213,8 +213,8 @@ struct Issuer {
 /// A subject to work on.
 struct Job {
     blocked: Option<Blocked>,
-    /// The name of the TXT records that prove it; `None`: instances answer.
-    proof: Option<String>,
+    /// The names of TXT records that can prove it: the owner of a host with an asterisk chooses one. None: instances answer.
+    proofs: Vec<String>,
     /// The serving instances of its Router.
     instances: Vec<ProbeTarget>,
     /// Other Routers, on which a host can have been before.
@@ -233,7 +233,7 @@ impl Controller for Issuer {
     }
 
     fn is_ready(&self) -> bool {
-        self.routes.is_synced() && self.routers.is_synced()
+        self.routes.is_synced() && self.routers.is_synced() && self.bindings.is_synced()
     }
 
     fn plan(&mut self, subject: &Subject, now: Instant) -> Plan<Job> {
@@ -245,16 +245,19 @@ impl Controller for Issuer {
         let instances = serving(&router).filter_map(|instance| ProbeTarget::new(&router, instance)).collect();
         let others = self.routers.all().into_iter().map(|(key, _)| key.name).filter(|name| *name != subject.router);
         let (blocked, others) = (self.blocked(subject, &router), others.take(OTHERS_MAX).collect());
-        let proof = if subject.is_zone() {
-            Some(acme_challenge_name(&subject.host))
+        let proofs = if subject.is_zone() {
+            vec![acme_challenge_name(&subject.host)]
         } else if subject.is_wildcard_host() {
+            let labels = self.labels_of(subject);
             // The binding can come after the Route's status.
-            let Some(label) = self.label_of(subject) else { return Plan::At(now + BINDING) };
-            Some(acme_name(&label, &self.domain))
+            if labels.is_empty() {
+                return Plan::At(now + BINDING);
+            }
+            labels.iter().map(|label| acme_name(label, &self.domain)).collect()
         } else {
-            None
+            Vec::new()
         };
-        Plan::Act(Job { blocked, proof, instances, others })
+        Plan::Act(Job { blocked, proofs, instances, others })
     }
 
     fn act(&self, subject: &Subject, job: Job) -> Action<Outcome> {
@@ -405,10 +408,10 @@ impl Issuer {
         (port != HTTP_PORT && !subject.is_wildcard_host()).then_some(Blocked::Port(port))
     }
 
-    /// Returns the label of a Route with the host.
-    fn label_of(&self, subject: &Subject) -> Option<String> {
-        let mut routes = self.hosts.get(subject)?.iter();
-        routes.find_map(|key| Some(self.bindings.get(key)?.label.to_string()))
+    /// Returns the labels of the Routes with the host.
+    fn labels_of(&self, subject: &Subject) -> Vec<String> {
+        let routes = self.hosts.get(subject).into_iter().flatten();
+        routes.filter_map(|key| Some(self.bindings.get(key)?.label.to_string())).collect()
     }
 
     fn forget(&mut self, subject: &Subject) {

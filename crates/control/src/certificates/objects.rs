@@ -8,7 +8,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{ListParams, Preconditions};
 use rcgen::{KeyPair, PublicKeyData as _};
 use serde_json::{Value, json};
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -51,6 +51,8 @@ pub(super) struct StoredAccount {
     /// The credentials, as JSON.
     pub(super) credentials: String,
     pub(super) thumbprint: String,
+    /// The UID of its Secret.
+    pub(super) uid: Option<String>,
 }
 
 fn text(secret: &Secret, key: &str) -> Option<String> {
@@ -88,23 +90,26 @@ pub(super) async fn account(client: &kube::Client, directory: &str) -> kube::Res
     let secret = platform(client).get_opt(&account_name(directory)).await?;
     Ok(secret.and_then(|secret| {
         let (credentials, thumbprint) = (text(&secret, "credentials")?, text(&secret, "thumbprint")?);
-        Some(StoredAccount { credentials, thumbprint })
+        Some(StoredAccount { credentials, thumbprint, uid: secret.metadata.uid })
     }))
 }
 
+/// Stores an account; returns the UID of its Secret.
 pub(super) async fn write_account(
     client: &kube::Client,
     directory: &str,
-    StoredAccount { credentials, thumbprint }: &StoredAccount,
-) -> kube::Result<()> {
-    let data = [("credentials", credentials.as_str()), ("thumbprint", thumbprint.as_str())];
-    let annotations = json!({DIRECTORY: directory});
-    write(client, SCHEDULER_LEASE_NAMESPACE, &account_name(directory), "Opaque", annotations, &data).await
+    credentials: &str,
+    thumbprint: &str,
+) -> kube::Result<Option<String>> {
+    let (name, data) = (account_name(directory), [("credentials", credentials), ("thumbprint", thumbprint)]);
+    write(client, SCHEDULER_LEASE_NAMESPACE, &name, "Opaque", json!({DIRECTORY: directory}), &data).await?;
+    Ok(platform(client).get_opt(&name).await?.and_then(|secret| secret.metadata.uid))
 }
 
-/// Removes an account that the CA does not have any more.
-pub(super) async fn delete_account(client: &kube::Client, directory: &str) -> kube::Result<()> {
-    write::delete(&platform(client), &account_name(directory), None).await.map(drop)
+/// Removes an account that the CA does not have any more, unless the Secret is already that of another one.
+pub(super) async fn delete_account(client: &kube::Client, directory: &str, uid: &str) -> kube::Result<()> {
+    let only = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    write::delete(&platform(client), &account_name(directory), Some(only)).await.map(drop)
 }
 
 /// Returns the namespace and the name of the account's Secret.

@@ -76,7 +76,7 @@ impl From<Failure> for Failed {
 pub(super) async fn advance(
     context: &Context,
     subject: &Subject,
-    Job { blocked, proof, instances, others }: Job,
+    Job { blocked, proofs, instances, others }: Job,
 ) -> kube::Result<Outcome> {
     let (client, directory) = (&context.client, &context.settings.ca.directory);
     let mut issued = objects::certificate(client, subject).await?;
@@ -92,87 +92,120 @@ pub(super) async fn advance(
     };
     let (step, renewal) = plan::next(subject, directory, (issued.as_ref(), window), attempt, blocked, now);
     let failed_before = attempt.and_then(|attempt| attempt.reason.clone());
+    let was_issued = issued.is_some();
     let known = Usable { issued: issued.filter(|_| renewal.is_some()), renewal, is_failing: failed_before.is_some() };
-    let order = match step {
+    let is_new = match step {
         Step::Wait(until) => {
             let problem = attempt.and_then(|attempt| attempt.problem.as_deref()).filter(|_| renewal != Some(until));
             let failed = problem.map(|problem| failed(problem, until));
             return Ok(known.outcome(subject, until, failed.unwrap_or_default()));
         }
         Step::Blocked(blocked) => return Ok(known.outcome(subject, now + BLOCK, blocked.describe(&subject.host))),
-        Step::Resume(url) => Some(url),
-        Step::Order => None,
+        Step::Resume(_) => false,
+        Step::Order => true,
     };
-    if order.is_none()
-        && let Some(target) = proof.as_deref().filter(|_| subject.is_wildcard_host())
-        && !challenges::lead_to(context, &subject.host, target).await
-    {
-        let message = format!(
-            "the platform orders a certificate for {} when the record \"{} CNAME {target}.\" exists; create it",
-            subject.host,
-            acme_challenge_name(&subject.host)
-        );
-        return Ok(known.outcome(subject, now + RECORD, ("NoChallengeRecord", message)));
-    }
-    let mut stored = match begin(context, subject, stored, order, now).await? {
-        Ok(stored) => stored,
-        Err(until) => {
-            let message = format!(
-                "too many orders in the last hour (acme.orders, acme.namespace-orders); the next attempt is at {}",
-                moment(until)
-            );
-            return Ok(known.outcome(subject, until, ("OrdersLimited", message)));
+    let mut proof = proofs.first().map(String::as_str);
+    if subject.is_wildcard_host() {
+        match challenges::target_of(context, &subject.host, &proofs).await {
+            None if is_new => {
+                let kept = current(stored, directory);
+                return lacks_record(context, subject, &known, kept, proof.unwrap_or_default(), was_issued).await;
+            }
+            target => proof = target.or(proof),
         }
+    }
+    let limited = |until| {
+        let message = format!(
+            "too many orders in the last hour (acme.orders, acme.namespace-orders); the next attempt is at {}",
+            moment(until)
+        );
+        known.outcome(subject, until, ("OrdersLimited", message))
     };
+    let namespace = subject.namespace.as_deref();
+    if is_new && let Err(until) = context.may_order(namespace, now).await? {
+        return Ok(limited(until));
+    }
+    let mut stored = current(stored, directory);
+    let session = match context.session().await {
+        Ok(session) => session,
+        Err(failure) => return give_up(context, subject, &known, stored, failure.into()).await,
+    };
+    if is_new {
+        // A try that ends before the CA receives an order does not count.
+        let Settings { ca, resolvers, patience, .. } = &context.settings;
+        if let Err(failure) = caa::check(&context.http, &ca.directory, &subject.names(), resolvers, *patience).await {
+            return give_up(context, subject, &known, stored, failure.into()).await;
+        }
+        match context.take_order(namespace, now).await? {
+            Ok(placed) => stored.attempt.begin(placed, now),
+            Err(until) => return Ok(limited(until)),
+        }
+        // So that the next leader counts it, even if nothing can be stored after the CA has received it.
+        objects::write_attempt(client, subject, &stored).await?;
+    }
     let replaced = known.issued.as_ref().filter(|_| window.is_some() && stored.attempt.failures < REPLACING_MAX);
-    let way = Way {
-        proof: proof.as_deref(),
-        instances: &instances,
-        replaced: replaced.and_then(|issued| issued.id.as_deref()),
-    };
-    let mut result = place(context, subject, &mut stored, &way).await;
+    let way = Way { proof, instances: &instances, replaced: replaced.and_then(|issued| issued.id.as_deref()) };
+    let mut result = place(context, &session, subject, &mut stored, &way).await;
     for _ in 0..NONCES_MAX {
         match &result {
             Err(failed) if failed.failure.reason == "badNonce" => {
-                result = place(context, subject, &mut stored, &way).await;
+                result = place(context, &session, subject, &mut stored, &way).await;
             }
             _ => break,
         }
     }
     match result {
         Ok((chain, issued)) => keep(context, subject, &known, &chain, issued, stored).await,
-        Err(failed) => give_up(context, subject, &known, stored, failed).await,
+        Err(failed) => {
+            // Other orders fail for the same reason, and one of them can have created the next account already.
+            if let Some(uid) = &session.account_uid
+                && failed.failure.reason == "accountDoesNotExist"
+            {
+                objects::delete_account(client, directory, uid).await?;
+            }
+            give_up(context, subject, &known, stored, failed).await
+        }
     }
 }
 
-/// Returns the attempt for an order; `order`: the URL of one to continue. A further order is counted and stored before the CA receives it, so that
-/// the next leader counts it even if nothing can be stored after that. The error is the time at which there can be one.
-async fn begin(
+/// Returns the outcome without the record of a host's owner, which leads to `target`. If a certificate has to be renewed, that is a failure.
+async fn lacks_record(
     context: &Context,
     subject: &Subject,
-    stored: Option<StoredAttempt>,
-    order: Option<String>,
-    now: i64,
-) -> kube::Result<Result<StoredAttempt, i64>> {
-    let directory = &context.settings.ca.directory;
-    let new = || {
-        let attempt = Attempt { directory: directory.clone(), ..Attempt::default() };
-        StoredAttempt { attempt, key: String::new() }
-    };
-    // After a change of the directory, only the orders still count.
-    let mut orders = stored.as_ref().map(|stored| stored.attempt.orders.clone()).unwrap_or_default();
-    let mut stored = stored.filter(|stored| stored.attempt.directory == *directory).unwrap_or_else(new);
-    stored.attempt.order = order;
-    if stored.attempt.order.is_none() {
-        match context.take_order(subject.namespace.as_deref(), now).await? {
-            Ok(placed) => orders.push(placed),
-            Err(until) => return Ok(Err(until)),
-        }
-        orders.retain(|placed| placed.counts(now));
-        (stored.attempt.orders, stored.attempt.since) = (orders, now);
+    known: &Usable,
+    mut stored: StoredAttempt,
+    target: &str,
+    was_issued: bool,
+) -> kube::Result<Outcome> {
+    let (now, host) = (Timestamp::now().as_second(), &subject.host);
+    let record = format!("{} CNAME {target}.", acme_challenge_name(host));
+    let message =
+        format!("the platform orders a certificate for {host} when the record \"{record}\" exists; create it");
+    let outcome = known.outcome(subject, now + RECORD, ("NoChallengeRecord", message.clone()));
+    if !was_issued {
+        return Ok(outcome);
+    }
+    let failure = not_ready("noChallengeRecord", message);
+    let is_news = stored.attempt.reason.as_ref() != Some(&failure.reason);
+    if is_news {
+        stored.attempt.note(&failure, now);
         objects::write_attempt(&context.client, subject, &stored).await?;
     }
-    Ok(Ok(stored))
+    let Failure { reason, message, .. } = failure;
+    let ended = is_news.then_some(Ended::Failed { reason, message, is_news });
+    Ok(Outcome { ended, is_failing: true, ..outcome })
+}
+
+/// Returns the attempt to continue. After a change of the directory, only the orders still count.
+fn current(stored: Option<StoredAttempt>, directory: &str) -> StoredAttempt {
+    match stored {
+        Some(stored) if stored.attempt.directory == directory => stored,
+        former => {
+            let orders = former.map(|former| former.attempt.orders).unwrap_or_default();
+            let attempt = Attempt { directory: directory.to_owned(), orders, ..Attempt::default() };
+            StoredAttempt { attempt, key: String::new() }
+        }
+    }
 }
 
 /// The inputs of an order, apart from its names.
@@ -233,22 +266,13 @@ async fn give_up(
     subject: &Subject,
     known: &Usable,
     mut stored: StoredAttempt,
-    Failed { mut failure, ends }: Failed,
+    Failed { failure, ends }: Failed,
 ) -> kube::Result<Outcome> {
-    let (client, directory) = (&context.client, &context.settings.ca.directory);
-    // An account that the CA has revoked (RFC 8555 §7.3.6). A new one is the operator's decision.
-    if failure.reason == "unauthorized" && !failure.is_validation {
-        failure.message +=
-            &format!("; to create another account, delete Secret {}", objects::account_secret(directory));
-    }
     let (Failure { reason, message, .. }, Subject { router, host, .. }) = (&failure, subject);
     tracing::warn!(router, host, reason, message, "failed to get a certificate; retrying");
-    if reason == "accountDoesNotExist" {
-        objects::delete_account(client, directory).await?;
-    }
     let is_news = stored.attempt.reason.as_ref() != Some(reason);
     stored.attempt.fail(&failure, ends, Timestamp::now().as_second(), random());
-    objects::write_attempt(client, subject, &stored).await?;
+    objects::write_attempt(&context.client, subject, &stored).await?;
     let until = stored.attempt.retry_at;
     let outcome = known.outcome(subject, until, failed(message, until));
     let Failure { reason, message, .. } = failure;
@@ -291,11 +315,11 @@ fn moment(seconds: i64) -> String {
 /// the CA signs anything.
 async fn place(
     context: &Context,
+    session: &Session,
     subject: &Subject,
     stored: &mut StoredAttempt,
     way: &Way<'_>,
 ) -> Result<(String, Issued), Failed> {
-    let session = context.session().await?;
     let failed = |error: Error| {
         let failure = session.failure(&error);
         let ends = matches!(error, Error::Api(_)) && !TRANSIENT.contains(&failure.reason.as_str());
@@ -304,26 +328,27 @@ async fn place(
     let mut order = match stored.attempt.order.clone() {
         Some(url) => session.account.order(url).await.map_err(failed)?,
         None => {
-            let Settings { ca, resolvers, patience, .. } = &context.settings;
-            caa::check(&context.http, &ca.directory, &subject.names(), resolvers, *patience).await?;
-            let order = new_order(&session, subject, ca.profile.as_deref(), way.replaced).await.map_err(failed)?;
+            let ca = &context.settings.ca;
+            let order = new_order(session, subject, ca.profile.as_deref(), way.replaced).await;
+            let order = order.map_err(|error| with_advice(failed(error), &ca.directory))?;
             let key = KeyPair::generate().map_err(|error| not_ready("key", error.to_string()))?;
             (stored.key, stored.attempt.order) = (key.serialize_pem(), Some(order.url().to_owned()));
             objects::write_attempt(&context.client, subject, stored).await.map_err(|error| of_api(&error))?;
             order
         }
     };
-    if order.state().status == OrderStatus::Pending {
-        let proven = match way.proof {
-            None => prove(context, &session, subject, &mut order, Proof::Http(way.instances), &failed).await,
-            Some(name) => {
-                let proven = prove(context, &session, subject, &mut order, Proof::Dns(name), &failed).await;
-                challenges::withdraw(&context.client, name).await;
-                proven
-            }
-        };
-        proven?;
+    let proof = way.proof.map_or(Proof::Http(way.instances), Proof::Dns);
+    let proven = match order.state().status {
+        OrderStatus::Pending => prove(context, session, subject, &mut order, proof, &failed).await,
+        _ => Ok(()),
+    };
+    // An order that continues needs its records: the CA can be validating them.
+    if let Proof::Dns(name) = proof
+        && proven.as_ref().err().is_none_or(|failed| failed.ends)
+    {
+        challenges::withdraw(&context.client, name).await;
     }
+    proven?;
     let key = KeyPair::from_pem(&stored.key).map_err(|error| not_ready("key", error.to_string()));
     // The order is of no use without its key.
     let key = key.map_err(|failure| Failed { failure, ends: true })?;
@@ -339,7 +364,7 @@ async fn place(
     loop {
         match order.state().status {
             OrderStatus::Processing | OrderStatus::Valid => {}
-            _ => return Err(Failed { failure: refused(order.state().error.as_ref()), ends: true }),
+            _ => return Err(refusal(&mut order, &failed).await?),
         }
         if let Some(chain) = order.certificate().await.map_err(failed)? {
             let issued = objects::check(&chain, &subject.names(), &key, &context.settings.ca.directory);
@@ -375,6 +400,16 @@ async fn new_order(
         }
     }
     session.account.new_order(&new()).await
+}
+
+/// Adds to the failure of a new order what to do if the CA has revoked the account (RFC 8555 §7.3.6): a new one is the operator's decision.
+/// Later in an order, the same problem is about a name.
+fn with_advice(mut failed: Failed, directory: &str) -> Failed {
+    if failed.failure.reason == "unauthorized" {
+        let secret = objects::account_secret(directory);
+        failed.failure.message += &format!("; to create another account, delete Secret {secret}");
+    }
+    failed
 }
 
 async fn wait(pause: &mut Duration) {
@@ -436,7 +471,7 @@ async fn prove(
         let mut challenge = authorization.challenge(kind()).ok_or_else(no_challenge)?;
         // After a restart, the CA can be at it already.
         if challenge.status == ChallengeStatus::Pending {
-            challenge.set_ready().await.map_err(failed)?;
+            challenge.set_ready().await.map_err(|error| of_validation(failed(error)))?;
         }
     }
     let (deadline, mut pause) = (Instant::now() + CA_TIMEOUT, POLL[0]);
@@ -452,13 +487,26 @@ async fn prove(
             _ => return Ok(()),
         }
     }
+    Err(refusal(order, failed).await?)
+}
+
+/// Returns the failure of a request to validate a name: some CAs validate it before they respond.
+fn of_validation(mut failed: Failed) -> Failed {
+    failed.failure.is_validation = failed.ends;
+    failed
+}
+
+/// Returns why an order is invalid: a validation failed, or the CA has not signed.
+async fn refusal(order: &mut Order, failed: &impl Fn(Error) -> Failed) -> Result<Failed, Failed> {
+    let (mut problem, mut is_validation) = (None, false);
     let mut authorizations = order.authorizations();
-    let mut problem = None;
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization.map_err(failed)?;
         let state = authorization.refresh().await.map_err(failed)?;
+        is_validation |= state.status == AuthorizationStatus::Invalid;
         problem = problem.or_else(|| state.challenges.iter().find_map(|challenge| challenge.error.clone()));
     }
+    is_validation |= problem.is_some();
     let problem = problem.or_else(|| order.state().error.clone());
-    Err(Failed { failure: refused(problem.as_ref()), ends: true })
+    Ok(Failed { failure: Failure { is_validation, ..refused(problem.as_ref()) }, ends: true })
 }

@@ -150,6 +150,9 @@ pub(super) struct Attempt {
     pub(super) order: Option<String>,
     /// The failures in a row.
     pub(super) failures: u32,
+    /// The failed validations among them.
+    #[serde(default)]
+    pub(super) failed_validations: u32,
     /// The time of the last failure, in seconds since 1970.
     #[serde(default)]
     pub(super) failed_at: i64,
@@ -183,6 +186,13 @@ impl Attempt {
         Attempt { directory, since, orders, ..Attempt::default() }
     }
 
+    /// Records an order that the CA is about to receive.
+    pub(super) fn begin(&mut self, placed: PlacedOrder, now: i64) {
+        self.orders.retain(|placed| placed.counts(now));
+        self.orders.push(placed);
+        (self.order, self.since) = (None, now);
+    }
+
     /// Returns whether no order is in progress or failed.
     pub(super) fn is_over(&self) -> bool {
         self.order.is_none() && self.problem.is_none()
@@ -193,14 +203,25 @@ impl Attempt {
         now < self.retry_at && now >= self.failed_at.saturating_sub(CLOCK_DIFFERENCE)
     }
 
-    /// Records a failure; `random` is a random number. Such an order ends if the CA has refused it.
-    pub(super) fn fail(&mut self, failure: &Failure, ends: bool, now: i64, random: u64) {
-        let [first, longest] = if failure.is_validation { VALIDATION_PAUSE } else { PAUSE };
-        let pause = delay(first, longest, self.failures, random).max(failure.retry_after.unwrap_or_default());
-        self.failures = self.failures.saturating_add(1);
-        (self.failed_at, self.retry_at) = (now, now.saturating_add_unsigned(pause.as_secs()));
+    /// Records a failure before an order, after which there is no pause.
+    pub(super) fn note(&mut self, failure: &Failure, now: i64) {
+        (self.failed_at, self.retry_at) = (now, now);
         self.problem = Some(failure.message.clone());
         self.reason = Some(failure.reason.clone());
+    }
+
+    /// Records a failure; `random` is a random number. Such an order ends if the CA has refused it.
+    pub(super) fn fail(&mut self, failure: &Failure, ends: bool, now: i64, random: u64) {
+        // A CA that was away has not counted anything, so that a validation after that waits like a first one.
+        let ([first, longest], earlier) = match failure.is_validation {
+            true => (VALIDATION_PAUSE, self.failed_validations),
+            false => (PAUSE, self.failures),
+        };
+        let pause = delay(first, longest, earlier, random).max(failure.retry_after.unwrap_or_default());
+        self.failures = self.failures.saturating_add(1);
+        self.failed_validations = self.failed_validations.saturating_add(failure.is_validation.into());
+        self.note(failure, now);
+        self.retry_at = now.saturating_add_unsigned(pause.as_secs());
         if ends || now.abs_diff(self.since) > ORDER_LIFETIME {
             self.order = None;
         }
@@ -426,5 +447,14 @@ mod tests {
             assert_eq!((attempt.order.as_deref(), attempt.problem.as_deref()), (None, Some("it refused")));
         }
         assert_eq!(attempt.failures, 4);
+        // That of a former version has no number of validations.
+        let former =
+            r#"{"directory": "ca", "since": 0, "order": null, "failures": 6, "retryAt": 0, "problem": "away"}"#;
+        let mut attempt: Attempt = serde_json::from_str(former).expect("an attempt");
+        for first in [900, 1_800] {
+            attempt.fail(&failure(true, None), true, 1_000, 0);
+            assert!((first..=2 * first).contains(&(attempt.retry_at - 1_000)), "{attempt:?}");
+            attempt.fail(&failure(false, None), true, 1_000, 0);
+        }
     }
 }
