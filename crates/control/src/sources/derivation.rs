@@ -30,7 +30,7 @@ fn is_deep(host: &str, dns: &str) -> bool {
 }
 
 /// Returns, for each zone, the shard that has it, and the others that claim it. `sorted`: by zone, and then by claim.
-fn same_zone<'a>(sorted: &[&'a Shard]) -> impl Iterator<Item = (&'a Shard, &[&'a Shard])> {
+fn same_zone<'a, 'b>(sorted: &'b [&'a Shard]) -> impl Iterator<Item = (&'a Shard, &'b [&'a Shard])> {
     sorted
         .chunk_by(|a, b| a.dns == b.dns)
         .filter_map(|claims| claims.split_first())
