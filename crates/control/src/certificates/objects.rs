@@ -50,7 +50,6 @@ pub(super) struct StoredAttempt {
 pub(super) struct StoredAccount {
     /// The credentials, as JSON.
     pub(super) credentials: String,
-    pub(super) thumbprint: String,
     /// The UID of its Secret.
     pub(super) uid: Option<String>,
 }
@@ -89,8 +88,7 @@ fn platform(client: &kube::Client) -> Api<Secret> {
 pub(super) async fn account(client: &kube::Client, directory: &str) -> kube::Result<Option<StoredAccount>> {
     let secret = platform(client).get_opt(&account_name(directory)).await?;
     Ok(secret.and_then(|secret| {
-        let (credentials, thumbprint) = (text(&secret, "credentials")?, text(&secret, "thumbprint")?);
-        Some(StoredAccount { credentials, thumbprint, uid: secret.metadata.uid })
+        Some(StoredAccount { credentials: text(&secret, "credentials")?, uid: secret.metadata.uid })
     }))
 }
 
