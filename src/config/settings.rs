@@ -133,7 +133,8 @@ settings! {
     etcd: Etcd "etcd" "etcd" {
         /// The URL of a member of the cluster for the store `etcd`, such as `https://10.0.0.11:2379`; list all members.
         endpoints: Vec<String> = by("URL", value::etcd_url).list(), unset("none");
-        /// The prefix of all keys, such as `/signpost`. Platforms that share a cluster need different prefixes.
+        /// The prefix of all keys, such as `/signpost`. Platforms that share a cluster need different prefixes. Better, each has a cluster: the
+        /// servers of a platform that writes little do not see the writes of others, and take up to half a second longer for a read.
         prefix: String = by("PREFIX", value::etcd_prefix), "/signpost";
         /// The CA certificates in PEM to trust for `endpoints` instead of the system's certificates.
         ca: Option<PathBuf> = path("FILE"), unset("none");

@@ -83,6 +83,7 @@ use http_body_util::{BodyExt, Limited};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use self::audit::{Audit, CreatedObject, RequestAttributes, RequestOutcome};
 use self::auth::identity::Identity;
@@ -252,10 +253,14 @@ impl ApiServer {
     pub async fn run(&self, cancel: CancellationToken) {
         let shared = &self.shared;
         let _stop = shared.stopping.clone().drop_guard();
+        // A task of its own: many objects in a terminating namespace do not delay the cache, for which writes wait.
+        let (of_namespaces, stop) = (shared.clone(), cancel.clone());
+        let of_namespaces = tokio::spawn(async move { namespaces::run(&of_namespaces, &stop).await });
+        let of_namespaces = AbortOnDropHandle::new(of_namespaces);
         tokio::join!(
             shared.cache.run(&*shared.store, &cancel),
-            namespaces::run(shared, &cancel),
             garbage::run(shared, &cancel),
+            async { of_namespaces.await.expect("it does not panic") },
             async {
                 cancel.cancelled().await;
                 shared.stopping.cancel();

@@ -66,15 +66,18 @@ pub(crate) async fn run(server: &Arc<Shared>, cancel: &CancellationToken) {
                 .into_iter()
                 .filter(|namespace| namespace.is_deleting())
                 .collect();
-            let mut wait = Duration::from_secs(60);
             for namespace in &terminating {
-                wait = RETRY;
                 if let Err(error) = end(server, namespace.name()).await {
                     tracing::warn!(namespace = namespace.name(), %error, "failed to finalize the namespace; retrying");
                 }
             }
-            server.cache.reaches(seen + 1, wait).await;
-            tokio::time::sleep(GATHER).await;
+            if terminating.is_empty() {
+                server.cache.reaches(seen + 1, Duration::from_secs(60)).await;
+                tokio::time::sleep(GATHER).await;
+            } else {
+                // Not after each change: a namespace whose objects have finalizers stays for long, and all of its objects are read.
+                tokio::time::sleep(RETRY).await;
+            }
         }
     };
     cancel.run_until_cancelled(work).await;

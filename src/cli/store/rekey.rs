@@ -216,7 +216,7 @@ mod tests {
             assert_eq!(keys(), [A, B]);
             assert!(has_key("n/good", B));
         }
-        // The former key is added as the message says.
+        // The former key is added as the message demands.
         EncryptionKey { path: file.clone(), keys: vec![A, LOST, B] }.write().expect("written");
         assert!(matches!(rekey(path, "--use-prepared"), Ok(Exit::Success)));
         assert_eq!(keys(), [B, A, LOST]);

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use crate::access::{self, SECRET_NAME_FIELD};
-use crate::kinds::{PlatformConfig, router, sources};
+use crate::kinds::{PlatformConfig, sources};
 use crate::rules::{self as rule, Rule};
 use signpost_apiserver::auth::rules::Access;
 use signpost_apiserver::cause::Cause;
@@ -335,8 +335,7 @@ fn guard_host(
         return Ok(());
     }
     if let Some(zone) = wanted_zone(context, route) {
-        let is_zone = |router: &Value| router::zone_of(platform, router).eq_ignore_ascii_case(zone);
-        if reader.list("Router", None)?.iter().any(is_zone) {
+        if !reader.matching("Router", "spec.dns", &|dns| dns.eq_ignore_ascii_case(zone))?.is_empty() {
             return Ok(());
         }
         if takes_names_of(text(host).unwrap_or_default(), &platform.domain) {

@@ -109,7 +109,7 @@ pub(super) async fn advance(
         match challenges::target_of(context, &subject.host, &proofs).await {
             None if is_new => {
                 let kept = current(stored, directory);
-                return lacks_record(context, subject, &known, kept, proof.unwrap_or_default(), was_issued).await;
+                return record_missing(context, subject, &known, kept, proof.unwrap_or_default(), was_issued).await;
             }
             target => proof = target.or(proof),
         }
@@ -169,7 +169,7 @@ pub(super) async fn advance(
 }
 
 /// Returns the outcome without the record of a host's owner, which leads to `target`. If a certificate has to be renewed, that is a failure.
-async fn lacks_record(
+async fn record_missing(
     context: &Context,
     subject: &Subject,
     known: &Usable,

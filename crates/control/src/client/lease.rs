@@ -428,8 +428,22 @@ impl Lease {
         let Some(mut spec) = self.observed.as_ref().and_then(|observed| observed.object.spec.clone()) else { return };
         spec.holder_identity = None;
         spec.renew_time = Some(MicroTime(Timestamp::now()));
-        match timeout(RELEASE_TIMEOUT, self.write(spec)).await {
-            Ok(Ok(_)) => tracing::info!(lease = %self.name, "lease released"),
+        let release = async {
+            if self.write(spec.clone()).await?.is_some() {
+                return Ok::<_, kube::Error>(true);
+            }
+            // The answer to a renewal can be missing: the Lease has its version, and still this holder.
+            self.refresh().await?;
+            let stored = self.observed.as_ref().and_then(|observed| observed.object.spec.as_ref());
+            let is_own = stored.is_some_and(|stored| {
+                stored.holder_identity.as_deref() == Some(&*self.holder)
+                    && stored.lease_transitions == spec.lease_transitions
+            });
+            Ok(is_own && self.write(spec).await?.is_some())
+        };
+        match timeout(RELEASE_TIMEOUT, release).await {
+            Ok(Ok(true)) => tracing::info!(lease = %self.name, "lease released"),
+            Ok(Ok(false)) => tracing::info!(lease = %self.name, "another process has the lease"),
             Ok(Err(error)) => tracing::warn!(lease = %self.name, %error, "failed to release the lease; it expires"),
             Err(_) => tracing::warn!(lease = %self.name, "failed to release the lease in time; it expires"),
         }

@@ -53,16 +53,14 @@ pub fn steps(wanted: Option<&Wanted>, slots: &[Slot]) -> Vec<Step> {
             steps.push(Step::Start(Some(*address)));
         }
     }
-    let mut outdated = running().filter(is_named).filter(|slot| slot.shape != shape);
-    let others_serve = |outdated: &Slot| {
-        let others = slots.iter().filter(is_named).filter(|slot| slot.id != outdated.id);
-        others.into_iter().all(|slot| slot.is_serving && !slot.is_stopping)
-    };
-    if let Some(outdated) = outdated.next()
-        && steps.is_empty()
-        && others_serve(outdated)
-    {
-        steps.push(Step::Stop(outdated.id));
+    let named = || slots.iter().filter(is_named);
+    let outdated = || named().filter(|slot| slot.shape != shape);
+    if steps.is_empty() && !named().any(|slot| slot.is_stopping) {
+        let others_serve = |outdated: &&Slot| named().all(|slot| slot.id == outdated.id || slot.is_serving);
+        // One that does not serve is replaced without loss. It must not wait for others of its kind.
+        let idle = outdated().find(|slot| !slot.is_serving);
+        let next = idle.or_else(|| outdated().next().filter(others_serve));
+        steps.extend(next.map(|slot| Step::Stop(slot.id)));
     }
 
     let count = wanted.count.saturating_sub(wanted.addresses.len());
@@ -157,6 +155,11 @@ mod tests {
             (&[1, 2], "2ns", "+1"),
             (&[1, 2], "1h 2ns", ""),
             (&[1, 2], "1hs 2ns", "-2"),
+            // None of those that do not serve waits for another one.
+            (&[1, 2], "1n 2n", "-1"),
+            (&[1, 2], "1nx 2n", ""),
+            (&[1, 2], "1h 2n", "-2"),
+            (&[1, 2, 3], "1ns 2n 3n", "-2"),
             (&[1], "1ns", "-1"),
             // The Router names another address.
             (&[1, 3], "1hs 2hs", "+3 -2"),

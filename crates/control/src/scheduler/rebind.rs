@@ -101,6 +101,8 @@ fn moved(mut binding: RouteBinding, plan: &Plan, leaving: &MoveSource, now: Time
     let system = names::system_name(&spec.label, &plan.placement.dns)?;
     // Whether resolvers may cache that the new name is a CNAME.
     let has_led = spec.former_names.iter().any(|one| one.name == system && one.from.is_none());
+    // Whether all names still lead to the new Router, because the Route has left it and the other one does not serve it yet.
+    let still_leads = spec.former_names.iter().any(|one| one.name == system && one.from.is_some());
     spec.former_names.retain(|one| one.name != system && one.name != former);
     let to_another = former != system;
     if let Some(lasts) = leaving.former_name.filter(|_| to_another) {
@@ -108,7 +110,7 @@ fn moved(mut binding: RouteBinding, plan: &Plan, leaving: &MoveSource, now: Time
         let until = Time(later(now, if has_led { lasts + PENDING } else { lasts }));
         spec.former_names.push(FormerName { name: former, router: spec.router.clone(), since, from: None, until });
     }
-    if has_led || leaving.to_instances {
+    if !still_leads && (has_led || leaving.to_instances) {
         // The others keep their earlier target. Instances are waited for when the time has come.
         let from = if has_led { later(now, PENDING) } else { now };
         let at = spec.former_names.iter().position(|one| one.from.is_some());
@@ -207,6 +209,11 @@ mod tests {
         let read = BindingInput::read(&moved, &mut Vec::new()).expect("it has an alias");
         assert_eq!((read.target(), read.former_names.len()), ("s1.v3.example", 0));
         assert_eq!(moved.spec.former_names[0].from, Some(Time(at(1000))));
+        // Back before they have reported: no name leads to the Router that never served it.
+        let back = super::moved(moved, &to(1), &to_instances, at(1010)).expect("short");
+        let read = BindingInput::read(&back, &mut Vec::new()).expect("it has an alias");
+        let former: Vec<_> = back.spec.former_names.iter().map(|one| (&*one.name, one.from.is_some())).collect();
+        assert_eq!((read.target(), former), ("s1.v3.example", vec![("ns-app.s2.v3.example", false)]));
     }
 
     #[test]

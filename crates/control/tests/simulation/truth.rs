@@ -309,8 +309,9 @@ impl Truth {
             let kept = |object: &Value| {
                 let (mut spec, mut labels) = (object["spec"].clone(), object["metadata"]["labels"].clone());
                 if is_derived {
-                    // A source decides these.
-                    let fields = ["dns", "addresses", "routeSelector", "namespaceSelector", "host", "adopted"];
+                    // A source decides these, or their parts.
+                    let of_routers = ["dns", "addresses", "records", "ttl", "routeSelector", "namespaceSelector"];
+                    let fields = [&of_routers[..], &["host", "adopted"]].concat();
                     spec.as_object_mut()
                         .into_iter()
                         .for_each(|spec| spec.retain(|field, _| !fields.contains(&&**field)));
