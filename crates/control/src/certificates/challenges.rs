@@ -90,7 +90,7 @@ async fn create(records: &Api<ChallengeRecord>, name: &str, value: &str) -> kube
     }
 }
 
-/// Returns the one of `targets` to which the owner of a host with an asterisk leads its challenges. If that cannot be found out, it is left to
+/// Returns the name among `targets` to which the owner of a host with an asterisk leads its challenges. If that cannot be found out, it is left to
 /// the CA with the first one.
 pub(super) async fn target_of<'a>(context: &Context, host: &str, targets: &'a [String]) -> Option<&'a str> {
     let Settings { resolvers, patience, .. } = &context.settings;
