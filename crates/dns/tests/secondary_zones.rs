@@ -344,6 +344,15 @@ struct Lie {
     announced: u32,
     /// The records of each message of a transfer. Afterwards, it closes the connection.
     messages: Vec<Records>,
+    /// The answer to IXFR, if it differs from that to AXFR.
+    incremental: Option<Reply>,
+}
+
+#[derive(Clone)]
+enum Reply {
+    Rcode(u8),
+    Messages(Vec<Records>),
+    Silence,
 }
 
 /// A primary server that sends anything.
@@ -370,7 +379,8 @@ impl Liar {
     }
 
     fn send(&self, announced: u32, messages: &[&[Vec<u8>]]) {
-        *self.lie.lock() = Lie { announced, messages: messages.iter().map(|records| records.to_vec()).collect() };
+        let messages = messages.iter().map(|records| records.to_vec()).collect();
+        *self.lie.lock() = Lie { announced, messages, incremental: None };
     }
 }
 
@@ -383,14 +393,21 @@ fn answer(mut stream: TcpStream, lie: &Lie, queries: &Mutex<Vec<u16>>) -> std::i
         let end = 12 + apex().as_wire().len() + 4;
         let qtype = u16::from_be_bytes([query[end - 4], query[end - 3]]);
         queries.lock().push(qtype);
-        let messages = match qtype {
+        let reply = match qtype {
             6 if lie.announced == 0 => return Ok(()),
-            6 => vec![vec![soa(lie.announced)]],
-            _ => lie.messages.clone(),
+            6 => Reply::Messages(vec![vec![soa(lie.announced)]]),
+            251 if let Some(reply) = &lie.incremental => reply.clone(),
+            _ => Reply::Messages(lie.messages.clone()),
+        };
+        let (rcode, messages) = match reply {
+            Reply::Rcode(rcode) => (rcode, vec![vec![]]),
+            Reply::Messages(messages) => (0, messages),
+            // Until the client closes the connection.
+            Reply::Silence => return stream.read(&mut length).map(drop),
         };
         for records in messages {
             let mut message = query[..end].to_vec();
-            message[2..12].copy_from_slice(&[0x84, 0, 0, 1, 0, records.len() as u8, 0, 0, 0, 0]);
+            message[2..12].copy_from_slice(&[0x84, rcode, 0, 1, 0, records.len() as u8, 0, 0, 0, 0]);
             message.extend(records.concat());
             stream.write_all(&(message.len() as u16).to_be_bytes())?;
             stream.write_all(&message)?;
@@ -476,6 +493,52 @@ fn a_lying_primary_server_changes_nothing() {
     server.notify(Ipv4Addr::LOCALHOST);
     eventually("the newer version", folder.path(), &server, || server.serial() == Some(6));
     assert!(server.text().iter().any(|line| line.starts_with("c\t")), "{:?}", server.text());
+}
+
+/// A name, and the reply to IXFR for the version with this serial.
+type Case = (&'static str, fn(u32) -> Reply);
+
+/// Follows a primary server whose zone has one more serial for each case, and which answers IXFR with these replies.
+fn follow_without_increments(cases: &[Case]) {
+    let (folder, liar) = (TempDir::new().unwrap(), Liar::start());
+    liar.send(5, &[&[soa(5), ns(), soa(5)]]);
+    let server = Server::start(vec![plain(liar.address, false)], folder.path());
+    eventually("the first version", folder.path(), &server, || server.serial() == Some(5));
+    for (serial, (case, reply)) in (6..).zip(cases) {
+        let queried = liar.queries.lock().len();
+        let messages = vec![vec![soa(serial), ns(), soa(serial)]];
+        *liar.lie.lock() = Lie { announced: serial, messages, incremental: Some(reply(serial)) };
+        assert_eq!(server.notify(Ipv4Addr::LOCALHOST), 0, "{case}");
+        eventually(case, folder.path(), &server, || server.serial() == Some(serial));
+        assert_eq!(liar.queries.lock()[queried..], [6, 251, 6, 252], "{case}");
+    }
+}
+
+/// The history of a primary server may be damaged, and its zone is not. It would otherwise expire here.
+#[test]
+fn a_failed_incremental_transfer_is_followed_by_a_whole_one() {
+    follow_without_increments(&[
+        ("SERVFAIL", |_| Reply::Rcode(2)),
+        ("NOTIMP", |_| Reply::Rcode(4)),
+        ("REFUSED", |_| Reply::Rcode(5)),
+        ("NOTAUTH", |_| Reply::Rcode(9)),
+        ("a closed connection", |_| Reply::Messages(vec![])),
+        ("a closed connection in the middle", |new| Reply::Messages(vec![vec![soa(new), soa(new - 1), soa(new)]])),
+        ("a single SOA record", |new| Reply::Messages(vec![vec![soa(new)]])),
+        ("an empty message", |_| Reply::Messages(vec![vec![]])),
+        ("a record outside the zone", |new| {
+            Reply::Messages(vec![vec![soa(new), soa(new - 1), soa(new), a("b.test."), soa(new)]])
+        }),
+        ("differences from another version", |new| Reply::Messages(vec![vec![soa(new), soa(new - 2), soa(new)]])),
+        ("differences of a record that is missing", |new| {
+            Reply::Messages(vec![vec![soa(new), soa(new - 1), a("x.z.test."), soa(new), soa(new)]])
+        }),
+    ]);
+}
+
+#[test]
+fn a_silent_incremental_transfer_is_followed_by_a_whole_one() {
+    follow_without_increments(&[("silence", |_| Reply::Silence)]);
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! A certificate authority with the parts that Debian's `pebble` lacks: times of renewal, profiles, rate limits, and lies.
 //!
-//! Its orders are ready at once, like those of a CA that has validated the names before. It checks no signatures.
+//! Unless it has challenges, its orders are ready at once, like those of a CA that has validated the names before. It checks no signatures, and
+//! validates nothing: a request to validate a name has the result that the test chooses.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{Path, Request, State};
@@ -35,9 +37,32 @@ pub struct Behavior {
     pub problem: Option<(&'static str, u64)>,
     /// The number of accounts that are revoked, the oldest first.
     pub revoked_accounts: usize,
+    /// The number of accounts that the CA has lost, the oldest first. It reports that for one order when there are two, and for the other one when
+    /// there is another account.
+    pub lost_accounts: usize,
+    /// Whether all requests fail.
+    pub is_away: bool,
+    /// The name of the CA in CAA records.
+    pub caa_identity: Option<&'static str>,
+    /// The type of the challenges of orders, and the result of a validation. `None`: orders have no challenges.
+    pub challenges: Option<(&'static str, Validation)>,
+    /// Whether the CA fails while it signs.
+    pub fails_to_sign: bool,
+    /// Whether the CA has no time of renewal for the first certificate that is queried, and sends none with `Retry-After`.
+    pub has_half_of_renewals: bool,
     /// Whether orders that replace a certificate are rejected.
     pub rejects_replacements: bool,
     pub chain: Chain,
+}
+
+/// The result of a request to validate a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Validation {
+    Good,
+    /// The response has the fault of the name.
+    Fails,
+    /// The CA is overloaded.
+    Overloaded,
 }
 
 /// The chain that the CA sends.
@@ -70,12 +95,18 @@ struct Shared {
     issuer: Issuer<'static, KeyPair>,
     root: Certificate,
     accounts: Mutex<usize>,
+    /// The number of orders with an account that the CA has lost.
+    refusals: Mutex<usize>,
     /// The number of requests until one gets no response; `None`: all get one.
     until_silence: Mutex<Option<usize>>,
     /// The requests for orders that were received.
     requests: Mutex<Vec<Value>>,
     /// The chains of the orders, in PEM.
     chains: Mutex<Vec<Option<String>>>,
+    /// The states of the authorizations of the orders.
+    authorizations: Mutex<Vec<Vec<&'static str>>>,
+    /// The orders that the CA did not sign.
+    unsigned: Mutex<Vec<usize>>,
     /// The identifiers of the certificates whose time of renewal was requested.
     renewals: Mutex<Vec<String>>,
 }
@@ -104,9 +135,12 @@ impl Authority {
             issuer,
             root,
             accounts: Mutex::default(),
+            refusals: Mutex::default(),
             until_silence: Mutex::default(),
             requests: Mutex::default(),
             chains: Mutex::default(),
+            authorizations: Mutex::default(),
+            unsigned: Mutex::default(),
             renewals: Mutex::default(),
         });
         let router = axum::Router::new()
@@ -115,6 +149,8 @@ impl Authority {
             .route("/account", post(account))
             .route("/order", post(new_order))
             .route("/order/{id}", post(order))
+            .route("/authorization/{id}/{at}", post(authorization))
+            .route("/challenge/{id}/{at}", post(challenge))
             .route("/finalize/{id}", post(finalize))
             .route("/certificate/{id}", post(certificate_of))
             .route("/renewal/{id}", get(renewal))
@@ -148,6 +184,11 @@ impl Authority {
     /// Returns the requests for orders.
     pub fn orders(&self) -> Vec<Value> {
         self.shared.requests.lock().clone()
+    }
+
+    /// Returns the number of accounts that were created.
+    pub fn accounts(&self) -> usize {
+        *self.shared.accounts.lock()
     }
 
     /// Returns the identifiers of the certificates whose time of renewal was requested.
@@ -186,6 +227,9 @@ async fn silence(State(shared): State<Arc<Shared>>, request: Request, next: Next
         *left = left.map(|left| left.saturating_sub(1));
         *left == Some(0)
     };
+    if shared.behavior.lock().is_away {
+        return problem("serverInternal", "away", StatusCode::SERVICE_UNAVAILABLE, 0);
+    }
     let response = next.run(request).await;
     if is_silent {
         std::future::pending::<()>().await;
@@ -220,7 +264,11 @@ async fn directory(State(shared): State<Arc<Shared>>) -> Response {
         "newNonce": format!("{base}/nonce"), "newAccount": format!("{base}/account"), "newOrder": format!("{base}/order"),
         "meta": {"profiles": {"short": "six days"}},
     });
-    if shared.behavior.lock().renewal.is_some() {
+    let behavior = shared.behavior.lock().clone();
+    if let Some(identity) = behavior.caa_identity {
+        directory["meta"]["caaIdentities"] = json!([identity]);
+    }
+    if behavior.renewal.is_some() {
         directory["renewalInfo"] = format!("{base}/renewal").into();
     }
     directory.to_string().into_response()
@@ -242,10 +290,22 @@ fn problem(kind: &str, detail: &str, status: StatusCode, pause: u64) -> Response
 fn state(shared: &Shared, id: usize) -> Value {
     let is_issued = shared.chains.lock()[id].is_some();
     let (base, request) = (&shared.base, shared.requests.lock()[id].clone());
+    let (authorizations, is_unsigned) =
+        (shared.authorizations.lock()[id].clone(), shared.unsigned.lock().contains(&id));
+    let status = match () {
+        () if is_issued => "valid",
+        () if is_unsigned || authorizations.contains(&"invalid") => "invalid",
+        () if authorizations.contains(&"pending") => "pending",
+        () => "ready",
+    };
+    let urls: Vec<String> = (0..authorizations.len()).map(|at| format!("{base}/authorization/{id}/{at}")).collect();
     let mut order = json!({
-        "status": if is_issued { "valid" } else { "ready" }, "authorizations": [], "finalize": format!("{base}/finalize/{id}"),
+        "status": status, "authorizations": urls, "finalize": format!("{base}/finalize/{id}"),
         "certificate": format!("{base}/certificate/{id}"),
     });
+    if is_unsigned {
+        order["error"] = json!({"type": "urn:ietf:params:acme:error:serverInternal", "detail": "cannot sign"});
+    }
     if !request["replaces"].is_null() {
         order["replaces"] = request["replaces"].clone();
     }
@@ -256,6 +316,25 @@ async fn new_order(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     let (behavior, request) = (shared.behavior.lock().clone(), payload(&body));
     shared.requests.lock().push(request.clone());
     shared.chains.lock().push(None);
+    let names = request["identifiers"].as_array().map_or(0, Vec::len);
+    let count = if behavior.challenges.is_some() { names } else { 0 };
+    shared.authorizations.lock().push(vec!["pending"; count]);
+    let id = shared.requests.lock().len() - 1;
+    if account_of(&body).is_some_and(|account| account <= behavior.lost_accounts) {
+        let before = {
+            let mut refusals = shared.refusals.lock();
+            *refusals += 1;
+            *refusals - 1
+        };
+        let is_over = || match before {
+            0 => *shared.refusals.lock() > 1,
+            _ => *shared.accounts.lock() > behavior.lost_accounts,
+        };
+        while !is_over() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        return problem("accountDoesNotExist", "no such account", StatusCode::BAD_REQUEST, 0);
+    }
     if account_of(&body).is_some_and(|account| account <= behavior.revoked_accounts) {
         return problem("unauthorized", "the account is revoked", StatusCode::UNAUTHORIZED, 0);
     }
@@ -265,7 +344,6 @@ async fn new_order(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     if behavior.rejects_replacements && !request["replaces"].is_null() {
         return problem("malformed", "unknown predecessor", StatusCode::NOT_FOUND, 0);
     }
-    let id = shared.requests.lock().len() - 1;
     let location = [(header::LOCATION, format!("{}/order/{id}", shared.base))];
     (StatusCode::CREATED, location, state(&shared, id).to_string()).into_response()
 }
@@ -274,7 +352,39 @@ async fn order(State(shared): State<Arc<Shared>>, Path(id): Path<usize>) -> Resp
     state(&shared, id).to_string().into_response()
 }
 
+async fn authorization(State(shared): State<Arc<Shared>>, Path((id, at)): Path<(usize, usize)>) -> Response {
+    let name = shared.requests.lock()[id]["identifiers"][at]["value"].as_str().expect("a name").to_owned();
+    let (status, kind) =
+        (shared.authorizations.lock()[id][at], shared.behavior.lock().challenges.expect("it has some").0);
+    let challenge = json!({"type": kind, "url": format!("{}/challenge/{id}/{at}", shared.base), "status": status,
+        "token": format!("token-{id}-{at}")});
+    let identifier = json!({"type": "dns", "value": name.trim_start_matches("*.")});
+    let state = json!({"status": status, "identifier": identifier, "wildcard": name.starts_with("*."),
+        "challenges": [challenge]});
+    state.to_string().into_response()
+}
+
+async fn challenge(State(shared): State<Arc<Shared>>, Path((id, at)): Path<(usize, usize)>) -> Response {
+    let (kind, result) = shared.behavior.lock().challenges.expect("it has some");
+    let state = match result {
+        Validation::Good => "valid",
+        Validation::Fails => "invalid",
+        Validation::Overloaded => return problem("serverInternal", "overloaded", StatusCode::SERVICE_UNAVAILABLE, 0),
+    };
+    shared.authorizations.lock()[id][at] = state;
+    if result == Validation::Fails {
+        return problem("unauthorized", "wrong record", StatusCode::FORBIDDEN, 0);
+    }
+    let challenge = json!({"type": kind, "url": format!("{}/challenge/{id}/{at}", shared.base), "status": state,
+        "token": format!("token-{id}-{at}")});
+    challenge.to_string().into_response()
+}
+
 async fn finalize(State(shared): State<Arc<Shared>>, Path(id): Path<usize>, body: Bytes) -> Response {
+    if shared.behavior.lock().fails_to_sign {
+        shared.unsigned.lock().push(id);
+        return state(&shared, id).to_string().into_response();
+    }
     let request = payload(&body);
     let der = BASE64URL_NOPAD.decode(request["csr"].as_str().expect("a CSR").as_bytes()).expect("base64");
     let identifiers = shared.requests.lock()[id]["identifiers"].clone();
@@ -329,10 +439,18 @@ async fn certificate_of(State(shared): State<Arc<Shared>>, Path(id): Path<usize>
 
 async fn renewal(State(shared): State<Arc<Shared>>, Path(id): Path<String>, headers: HeaderMap) -> Response {
     assert!(!headers.contains_key(header::AUTHORIZATION));
-    shared.renewals.lock().push(id);
+    shared.renewals.lock().push(id.clone());
+    let (is_half, is_first) = (shared.behavior.lock().has_half_of_renewals, shared.renewals.lock()[0] == id);
+    if is_half && is_first {
+        let problem = json!({"type": "urn:ietf:params:acme:error:malformed", "detail": "no such certificate"});
+        return (StatusCode::NOT_FOUND, problem.to_string()).into_response();
+    }
     let Some(([start, end], pause)) = shared.behavior.lock().renewal else {
         return problem("malformed", "not found", StatusCode::NOT_FOUND, 0);
     };
     let window = json!({"suggestedWindow": {"start": start, "end": end}});
+    if is_half {
+        return window.to_string().into_response();
+    }
     ([(header::RETRY_AFTER, pause.to_string())], window.to_string()).into_response()
 }

@@ -1,6 +1,7 @@
 //! The loop of certificates against the API server and a certificate authority, in one process.
 
 mod authority;
+mod dns;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use signpost_api::identity::{GROUP_MASTERS, Identity, USER_CONTROLLER, USER_SCHEDULER};
 use signpost_api::kinds::{PlatformConfig, server_settings};
@@ -18,9 +21,12 @@ use signpost_apiserver::ApiServer;
 use signpost_apiserver::store::memory::Memory;
 use signpost_control::certificates::{self, Metrics, Settings, ca};
 use signpost_control::client;
+use signpost_control::observe::verify::state::Server;
+use signpost_control::world::issuance::Note;
 use signpost_control::world::{self, World};
 use signpost_types::instance::{AGENT_NAMESPACE, certificate_name};
 use signpost_types::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
+use signpost_types::v1alpha1::challenge_record::{ChallengeRecord, ChallengeRecordSpec};
 use signpost_types::v1alpha1::name_claim::NameClaim;
 use signpost_types::v1alpha1::route::Route;
 use signpost_types::v1alpha1::route_binding::RouteBinding;
@@ -28,7 +34,8 @@ use signpost_types::v1alpha1::router::Router;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use authority::{Authority, Behavior, Chain};
+use authority::{Authority, Behavior, Chain, Validation};
+use dns::Dns;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ZONE: &str = "*.shard1.v3.example";
@@ -39,12 +46,15 @@ const PAST: Option<([&str; 2], u64)> = Some((["2026-01-01T00:00:00Z", "2026-01-0
 struct Scene {
     server: ApiServer,
     authority: Authority,
+    /// The listed name server and the resolver; `None`: there are none.
+    dns: Option<Dns>,
     _stop: DropGuard,
 }
 
 /// A process that leads.
 struct Leader {
     world: World,
+    registry: Registry,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -56,10 +66,18 @@ impl Scene {
         let (running, token) = (server.clone(), stop.clone());
         tokio::spawn(async move { running.run(token).await });
         server.ready().await;
-        let scene = Scene { server, authority: Authority::start().await, _stop: stop.drop_guard() };
+        let scene = Scene { server, authority: Authority::start().await, dns: None, _stop: stop.drop_guard() };
         let router = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard1"},
             "spec": {"addressesFrom": {"instances": true}}});
         Api::<Router>::all(scene.admin()).create(&PostParams::default(), &object(router)).await.expect("created");
+        scene
+    }
+
+    /// Starts a platform with a name server, and a CA that validates names by DNS.
+    async fn with_dns(behavior: Behavior) -> Scene {
+        let mut scene = Scene::start().await;
+        scene.dns = Some(Dns::start(scene.admin()).await);
+        scene.authority.set(behavior);
         scene
     }
 
@@ -92,10 +110,11 @@ impl Scene {
             external_account: None,
             authorities: Some(self.authority.ca_file()),
         };
+        let addresses: Vec<SocketAddr> = self.dns.iter().map(|dns| dns.address).collect();
         let settings = Settings {
             ca,
-            servers: Vec::new(),
-            resolvers: Vec::<SocketAddr>::new(),
+            servers: addresses.iter().map(|address| Server { name: String::new(), address: *address }).collect(),
+            resolvers: addresses,
             patience: Duration::from_secs(1),
             verify_hosts: false,
             namespace_orders: 10,
@@ -104,8 +123,10 @@ impl Scene {
         };
         let stop = CancellationToken::new();
         let client = self.client(USER_CONTROLLER);
-        let task = tokio::spawn(certificates::run(client, world.clone(), settings, Metrics::default(), stop.clone()));
-        Leader { world, stop, task }
+        let (metrics, mut registry) = (Metrics::default(), Registry::default());
+        metrics.register(&mut registry);
+        let task = tokio::spawn(certificates::run(client, world.clone(), settings, metrics, stop.clone()));
+        Leader { world, registry, stop, task }
     }
 
     async fn certificate(&self) -> Option<Secret> {
@@ -182,6 +203,20 @@ impl Leader {
             assert!(begun.elapsed() < PATIENCE, "{part}: {note:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Waits until a host has this state; returns its message.
+    async fn until_host(&self, host: &str, is_issued: bool, part: &str) -> String {
+        let state = || self.world.issuance.of("shard1", host);
+        let is_it = |note: &Note| note.is_issued == is_issued && note.message.contains(part);
+        until(part, async || state().is_some_and(|note| is_it(&note))).await;
+        state().expect("it has a state").message
+    }
+
+    fn metrics(&self) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).expect("encoded");
+        text
     }
 
     /// Ends the leader as a crash does.
@@ -373,6 +408,164 @@ async fn a_wrong_certificate_replaces_no_good_one() {
     }
 }
 
+/// A CA that fails while it signs has validated the names: the next order does not wait long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ca_that_does_not_sign_fails_no_validation() {
+    let scene = Scene::start().await;
+    scene.authority.set(Behavior { fails_to_sign: true, ..Behavior::default() });
+    let leader = scene.lead();
+    leader.until(false, "cannot sign").await;
+    leader.stop().await;
+    let (attempt, _) = scene.attempt().await;
+    assert_eq!((attempt["order"].as_str(), attempt["failedValidations"].as_u64()), (None, Some(0)), "{attempt}");
+    assert!(attempt["retryAt"].as_i64().expect("a time") < Timestamp::now().as_second() + 60, "{attempt}");
+}
+
+/// Some CAs validate a name before they respond to the request for it. The problem has the type of a revoked account, and is about the name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_validation_that_fails_in_its_request_is_one() {
+    let challenges = Some(("dns-01", Validation::Fails));
+    let scene = Scene::with_dns(Behavior { challenges, ..Behavior::default() }).await;
+    let leader = scene.lead();
+    let message = leader.until(false, "wrong record (urn:ietf:params:acme:error:unauthorized)").await;
+    leader.stop().await;
+    assert!(!message.contains("delete Secret"), "{message}");
+    let (attempt, _) = scene.attempt().await;
+    assert_eq!((attempt["order"].as_str(), attempt["failedValidations"].as_u64()), (None, Some(1)), "{attempt}");
+    assert!(attempt["retryAt"].as_i64().expect("a time") > Timestamp::now().as_second() + 600, "{attempt}");
+    assert!(scene.records().await.is_empty(), "the order has ended");
+}
+
+/// Two orders find at the same time that the CA has lost the account. They create one account.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_account_is_replaced_once() {
+    let scene = Scene::start().await;
+    let leader = scene.lead();
+    leader.until(true, "Stub CA issued").await;
+    scene.authority.set(Behavior { lost_accounts: 1, ..Behavior::default() });
+    scene.create_namespace("shop").await;
+    let hosts = ["a.shop.example", "b.shop.example"];
+    for (name, host) in ["a", "b"].into_iter().zip(hosts) {
+        scene.create_route("shop", name, host).await;
+    }
+    for host in hosts {
+        leader.until_host(host, true, "Stub CA issued").await;
+    }
+    leader.stop().await;
+    assert_eq!(scene.authority.accounts(), 2);
+}
+
+/// A CA that is away, or that a CAA record forbids, receives no order: the namespace can place as many as before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_ca_does_not_receive_does_not_count() {
+    let caa_identity = Some("ca.example");
+    let scene = Scene::with_dns(Behavior { is_away: true, caa_identity, ..Behavior::default() }).await;
+    scene.create_namespace("shop").await;
+    scene.create_route("shop", "www", "www.shop.example").await;
+    let leader = scene.lead();
+    leader.until_host("www.shop.example", false, "away").await;
+    leader.until(false, "away").await;
+    leader.stop().await;
+    assert!(scene.placed_orders().await.is_empty());
+
+    scene.delete_secrets("acme-order-").await;
+    scene.dns.as_ref().expect("it has one").forbid("shop.example");
+    scene.authority.set(Behavior { caa_identity, ..Behavior::default() });
+    let leader = scene.lead();
+    leader.until_host("www.shop.example", false, "the CAA record at shop.example").await;
+    leader.until(true, "Stub CA issued").await;
+    leader.stop().await;
+    assert_eq!(scene.placed_orders().await.len(), 1, "that of the zone");
+    assert_eq!(scene.orders_below("shop.example"), 0);
+}
+
+/// An order that continues keeps its TXT records, and renews those that expire soon. They are deleted when it has its result.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_that_continues_keeps_its_records() {
+    let behavior = |result| Behavior { challenges: Some(("dns-01", result)), ..Behavior::default() };
+    let scene = Scene::with_dns(behavior(Validation::Overloaded)).await;
+    let leader = scene.lead();
+    leader.until(false, "overloaded").await;
+    leader.stop().await;
+    let (attempt, records) = (scene.attempt().await.0, scene.records().await);
+    assert!(attempt["order"].is_string(), "{attempt}");
+    assert_eq!(records.len(), 2, "one for each name");
+
+    // Half an hour later, in the same order.
+    let api: Api<ChallengeRecord> = Api::namespaced(scene.admin(), SCHEDULER_LEASE_NAMESPACE);
+    let soon = Timestamp::now() + Duration::from_secs(1_700);
+    for record in &records {
+        let name = record.metadata.name.clone().expect("a name");
+        let spec = ChallengeRecordSpec { expires_at: Time(soon), ..record.spec.clone() };
+        api.delete(&name, &Default::default()).await.expect("deleted");
+        api.create(&PostParams::default(), &ChallengeRecord::new(&name, spec)).await.expect("created");
+    }
+    let leader = scene.lead();
+    until("they are renewed", async || {
+        let records = scene.records().await;
+        records.len() == 2 && records.iter().all(|record| record.spec.expires_at.0 > soon)
+    })
+    .await;
+    scene.authority.set(behavior(Validation::Good));
+    leader.until(true, "Stub CA issued").await;
+    leader.stop().await;
+    assert!(scene.records().await.is_empty());
+    assert_eq!(scene.authority.orders().len(), 1);
+}
+
+/// The owner of a host with an asterisk chooses the Route that proves it. Another Route of the host changes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_route_of_a_host_with_an_asterisk_proves_it() {
+    const HOST: &str = "*.shop.example";
+    let challenges = Some(("dns-01", Validation::Good));
+    let scene = Scene::with_dns(Behavior { challenges, renewal: PAST, ..Behavior::default() }).await;
+    let dns = scene.dns.as_ref().expect("it has one");
+    scene.create_namespace("shop").await;
+    scene.create_route("shop", "b", HOST).await;
+    let leader = scene.lead();
+    leader.until_host(HOST, false, "\"_acme-challenge.shop.example CNAME shop-b.acme.v3.example.\" exists").await;
+    assert!(leader.metrics().contains("acme_failing_certificates{class=\"host\"} 0"), "{}", leader.metrics());
+    leader.stop().await;
+    dns.lead("_acme-challenge.shop.example", "shop-b.acme.v3.example");
+    scene.create_route("shop", "a", HOST).await;
+    let leader = scene.lead();
+    leader.until_host(HOST, true, "Stub CA issued").await;
+    leader.stop().await;
+
+    // It has to be renewed, which fails without the record.
+    dns.lead("_acme-challenge.shop.example", "other.example");
+    let count = scene.orders_below("shop.example");
+    for _ in 0..2 {
+        let leader = scene.lead();
+        leader.until_host(HOST, true, "the renewal: the platform orders a certificate").await;
+        let failing = "acme_failing_certificates{class=\"host\"} 1";
+        until("it is failing", async || leader.metrics().contains(failing)).await;
+        leader.stop().await;
+    }
+    assert_eq!(scene.orders_below("shop.example"), count);
+    let warning = |note: &str| note.starts_with("no certificate for *.shop.example: the platform orders");
+    until("there are Events", async || scene.notes("CertificateFailed").await.iter().any(|note| warning(note))).await;
+    // One for each Route.
+    assert_eq!(scene.notes("CertificateFailed").await.len(), 2);
+}
+
+/// A CA that has no time of renewal for one certificate has those of others, also without `Retry-After`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_without_a_time_of_renewal_stops_no_other() {
+    let scene = Scene::start().await;
+    scene.create_namespace("shop").await;
+    scene.create_route("shop", "www", "www.shop.example").await;
+    let leader = scene.lead();
+    leader.until(true, "Stub CA issued").await;
+    leader.until_host("www.shop.example", true, "Stub CA issued").await;
+    leader.stop().await;
+    assert_eq!(scene.authority.orders().len(), 2);
+    scene.authority.set(Behavior { renewal: PAST, has_half_of_renewals: true, ..Behavior::default() });
+    let leader = scene.lead();
+    until("the other one is renewed", async || scene.authority.orders().len() == 3).await;
+    leader.stop().await;
+}
+
 fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("an object of a test")
 }
@@ -386,6 +579,33 @@ async fn until(what: &str, condition: impl AsyncFn() -> bool) {
 }
 
 impl Scene {
+    async fn create_namespace(&self, name: &str) {
+        let namespace = json!({"metadata": {"name": name}});
+        Api::<Namespace>::all(self.admin()).create(&PostParams::default(), &object(namespace)).await.expect("created");
+    }
+
+    /// Returns the TXT records of the platform's own orders.
+    async fn records(&self) -> Vec<ChallengeRecord> {
+        let records: Api<ChallengeRecord> = Api::namespaced(self.admin(), SCHEDULER_LEASE_NAMESPACE);
+        records.list(&ListParams::default()).await.expect("listed").items
+    }
+
+    /// Returns the orders that count for the budget.
+    async fn placed_orders(&self) -> Vec<Value> {
+        let secrets: Api<Secret> = Api::namespaced(self.admin(), SCHEDULER_LEASE_NAMESPACE);
+        let all = secrets.list(&ListParams::default()).await.expect("listed").items.into_iter();
+        let attempts = all.filter_map(|secret| Some(secret.data?.remove("attempt")?.0));
+        let attempts = attempts.map(|text| serde_json::from_slice::<Value>(&text).expect("JSON"));
+        attempts.flat_map(|attempt| attempt["orders"].as_array().cloned().unwrap_or_default()).collect()
+    }
+
+    /// Returns the notes of the Events with a reason.
+    async fn notes(&self, reason: &str) -> Vec<String> {
+        let events = Api::<Event>::all(self.admin()).list(&ListParams::default()).await.expect("listed").items;
+        let has_reason = |event: &Event| event.reason.as_deref() == Some(reason);
+        events.into_iter().filter(has_reason).filter_map(|event| event.note).collect()
+    }
+
     /// Creates a Route with a custom host that leads here, as the scheduler and the reconciler report it.
     async fn create_route(&self, namespace: &str, name: &str, host: &str) {
         let (routes, label) = (Api::<Route>::namespaced(self.admin(), namespace), format!("{namespace}-{name}"));
@@ -425,8 +645,7 @@ async fn a_namespace_with_very_many_hosts_uses_its_own_budget() {
     const HOSTS: usize = 1_000;
     let scene = Scene::start().await;
     for namespace in ["attacker", "bystander"] {
-        let namespace = json!({"metadata": {"name": namespace}});
-        Api::<Namespace>::all(scene.admin()).create(&PostParams::default(), &object(namespace)).await.expect("created");
+        scene.create_namespace(namespace).await;
     }
     for at in 0..HOSTS {
         scene.create_route("attacker", &format!("r{at}"), &format!("h{at}.attacker.example")).await;

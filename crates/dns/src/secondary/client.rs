@@ -60,16 +60,21 @@ pub enum Error {
     /// The answer is not accepted.
     #[error(transparent)]
     Fault(#[from] Fault),
+    /// The server announces a newer version, and the differences up to it are not accepted. The whole zone may be: the server's
+    /// history can be damaged, and a server without IXFR (RFC 1995) can answer anything.
+    #[error("the incremental transfer failed: {0}")]
+    Incremental(Box<Error>),
     /// The serial of the primary server is lower.
     #[error("it has the older serial {0}")]
     Older(Serial),
 }
 
-/// Requests the zone at `apex` if the serial is newer than `have`.
+/// Requests the zone at `apex` if the serial is newer than `have`; `whole`: all of it, not the differences from `have`.
 ///
 /// # Errors
 ///
-/// The reason why there is no answer, or none that is accepted.
+/// The reason why there is no answer, or none that is accepted. After [`Error::Incremental`], the whole zone can be requested. It needs
+/// another connection, because the server may have closed this one, or may still be sending.
 pub async fn fetch(primary: &Primary, apex: &Name, have: Option<Serial>, whole: bool) -> Result<Received, Error> {
     let connect = async {
         let stream = TcpStream::connect(primary.address).await?;
@@ -77,16 +82,13 @@ pub async fn fetch(primary: &Primary, apex: &Name, have: Option<Serial>, whole: 
         Ok::<_, io::Error>(stream)
     };
     let stream = in_time(CONNECT_MAX, connect).await?;
-    let transfer = async {
-        let Some((config, name)) = &primary.tls else { return exchange(stream, primary, apex, have, whole).await };
-        let connector = TlsConnector::from(Arc::clone(config));
-        let stream = in_time(CONNECT_MAX, connector.connect(name.clone(), stream)).await?;
-        if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
-            return Err(Error::Alpn);
-        }
-        exchange(stream, primary, apex, have, whole).await
-    };
-    timeout(TRANSFER_MAX, transfer).await.map_err(|_| Error::Silent)?
+    let Some((config, name)) = &primary.tls else { return exchange(stream, primary, apex, have, whole).await };
+    let connector = TlsConnector::from(Arc::clone(config));
+    let stream = in_time(CONNECT_MAX, connector.connect(name.clone(), stream)).await?;
+    if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
+        return Err(Error::Alpn);
+    }
+    exchange(stream, primary, apex, have, whole).await
 }
 
 async fn in_time<T>(most: Duration, work: impl Future<Output = io::Result<T>>) -> Result<T, Error> {
@@ -108,16 +110,16 @@ async fn exchange(
         Some(have) if !serial.is_after(have) => return Err(Error::Older(serial)),
         _ => {}
     }
-    if let Some(have) = have.filter(|_| !whole) {
-        match transfer(&mut stream, primary, apex, Some(have)).await {
-            // A server without IXFR.
-            Err(Error::Fault(Fault::Refused(Rcode::NOTIMP | Rcode::FORMERR | Rcode::REFUSED))) => {}
-            // It announces a version that it does not send.
-            Ok(Received::Current(serial)) => return Err(Error::Older(serial)),
-            result => return result,
+    let client = have.filter(|_| !whole);
+    let transferred = timeout(TRANSFER_MAX, transfer(&mut stream, primary, apex, client)).await;
+    match transferred.map_err(|_| Error::Silent).flatten() {
+        // It announces a version that it does not send.
+        Ok(Received::Current(serial)) => Err(Error::Older(serial)),
+        Err(error @ (Error::Io(_) | Error::Silent | Error::Fault(_))) if client.is_some() => {
+            Err(Error::Incremental(Box::new(error)))
         }
+        result => result,
     }
-    transfer(&mut stream, primary, apex, None).await
 }
 
 async fn transfer(
@@ -235,4 +237,60 @@ fn message(id: u16, apex: &Name, qtype: RecordType, client: Option<Serial>) -> V
         message.extend_from_slice(&[0; 16]);
     }
     message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::header::FLAG_QR;
+
+    /// Requests a version after the serial 5. The server answers the queries with these response codes, the first also with a SOA record
+    /// of the serial 6, and closes the connection.
+    async fn error(rcodes: &'static [Rcode], whole: bool) -> String {
+        let apex: Name = "z.test.".parse().expect("a name");
+        let primary = Primary { address: ([192, 0, 2, 1], 53).into(), key: None, tls: None };
+        let (stream, mut server) = tokio::io::duplex(1_024);
+        let serve = async {
+            for (number, rcode) in rcodes.iter().enumerate() {
+                let mut message = vec![0; usize::from(server.read_u16().await.expect("a query"))];
+                server.read_exact(&mut message).await.expect("a query");
+                message.truncate(HEADER_OCTETS + apex.as_wire().len() + 4);
+                let header = Header::read(&message).expect("a header");
+                let flags = FLAG_QR | FLAG_AA | rcode.0;
+                let header = Header { flags, answers: u16::from(number == 0), authorities: 0, ..header };
+                message[..HEADER_OCTETS].copy_from_slice(&header.to_octets());
+                if number == 0 {
+                    let numbers = [6, 3_600, 600, 86_400, 60].map(u32::to_be_bytes).concat();
+                    message.extend_from_slice(&[0xc0, 12, 0, 6, 0, 1, 0, 0, 0, 60, 0, 22, 0, 0]);
+                    message.extend_from_slice(&numbers);
+                }
+                server.write_u16(message.len() as u16).await.expect("it reads");
+                server.write_all(&message).await.expect("it reads");
+            }
+            // Also a query without an answer, so that the client reads the end.
+            server.read_u16().await.ok();
+            drop(server);
+        };
+        let (result, ()) = tokio::join!(exchange(stream, &primary, &apex, Some(Serial(5)), whole), serve);
+        result.expect_err("the transfer fails").to_string()
+    }
+
+    /// The whole zone is requested only if the query for the serial had an answer: a server that is down costs one wait.
+    #[tokio::test]
+    async fn only_an_incremental_transfer_can_be_followed_by_a_whole_one() {
+        for (rcodes, whole, expected) in [
+            (&[][..], false, "early eof"),
+            (&[Rcode::SERVFAIL], false, "the primary server answers SERVFAIL"),
+            (&[Rcode::NOERROR], false, "the incremental transfer failed: early eof"),
+            (
+                &[Rcode::NOERROR, Rcode::SERVFAIL],
+                false,
+                "the incremental transfer failed: the primary server answers SERVFAIL",
+            ),
+            (&[Rcode::NOERROR], true, "early eof"),
+            (&[Rcode::NOERROR, Rcode::NOTAUTH], true, "the primary server answers NOTAUTH"),
+        ] {
+            assert_eq!(error(rcodes, whole).await, expected, "{rcodes:?}, {whole}");
+        }
+    }
 }

@@ -238,25 +238,14 @@ impl Secondary {
     /// Returns whether the primary server had a newer version, which is served now.
     async fn refresh_from(&self, zone: &FollowedZone, primary: &Primary) -> Result<bool, Error> {
         let before = self.served(zone);
-        let have = before.as_ref().and_then(|before| before.serial());
-        let mut received = fetch(primary, &zone.apex, have, false).await?;
-        loop {
-            let before = before.clone();
-            let is_whole = matches!(received, Received::Whole(_));
-            let read = tokio::task::spawn_blocking(move || next_version(before.as_deref(), received));
-            match read.await.map_err(io::Error::other)? {
-                Ok(None) => return Ok(false),
-                Ok(Some(version)) => {
-                    self.publish(zone, version, primary).await;
-                    return Ok(true);
-                }
-                // The differences are wrong, or do not begin with our version: the whole zone.
-                Err(Fault::Mismatch(_) | Fault::Check(_)) if !is_whole => {
-                    received = fetch(primary, &zone.apex, have, true).await?;
-                }
-                Err(fault) => return Err(fault.into()),
-            }
+        let mut version = newer(primary, &zone.apex, before.clone(), false).await;
+        if let Err(Error::Incremental(error)) = &version {
+            tracing::info!(zone = %zone.apex, primary = %primary.address, %error, "incremental transfer failed; requesting the zone");
+            version = newer(primary, &zone.apex, before, true).await;
         }
+        let Some(version) = version? else { return Ok(false) };
+        self.publish(zone, version, primary).await;
+        Ok(true)
     }
 
     /// Returns the served version; `None` if there is none, or it has expired.
@@ -327,6 +316,24 @@ impl Handler for Secondary {
 
 fn expired(apex: &Name) -> Change {
     Change::whole(Origin::Primary, Arc::new(Zone::unavailable(apex.clone(), Unavailable::Expired)))
+}
+
+/// Requests the version after `before` from a primary server; `whole`: not as differences. Returns `None` if it has no newer one.
+async fn newer(
+    primary: &Primary,
+    apex: &Name,
+    before: Option<Arc<Zone>>,
+    whole: bool,
+) -> Result<Option<Version>, Error> {
+    let have = before.as_ref().and_then(|before| before.serial());
+    let received = fetch(primary, apex, have, whole).await?;
+    let is_incremental = matches!(received, Received::Changes(_));
+    let read = tokio::task::spawn_blocking(move || next_version(before.as_deref(), received));
+    match read.await.map_err(io::Error::other)? {
+        // The differences are wrong, or do not begin with our version.
+        Err(fault) if is_incremental => Err(Error::Incremental(Box::new(fault.into()))),
+        read => Ok(read?),
+    }
 }
 
 /// Returns the version after `before` in an answer; `None` if there is no newer one.
