@@ -463,8 +463,9 @@ async fn what_the_ca_does_not_receive_does_not_count() {
     scene.create_namespace("shop").await;
     scene.create_route("shop", "www", "www.shop.example").await;
     let leader = scene.lead();
-    leader.until_host("www.shop.example", false, "away").await;
-    leader.until(false, "away").await;
+    let part = "sent no valid response";
+    leader.until_host("www.shop.example", false, part).await;
+    leader.until(false, part).await;
     leader.stop().await;
     assert!(scene.placed_orders().await.is_empty());
 
