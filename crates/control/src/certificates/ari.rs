@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use instant_acme::{CertificateIdentifier, Error};
 
+use super::ca::SUGGESTED_AGAIN as AGAIN;
 use super::context::Context;
 use super::plan::{Issued, Subject, Window};
 
-/// The time, in seconds, until the next request after a failure (RFC 9773 §4.3.3), where the CA makes no suggestions, and after a suggestion
-/// without `Retry-After` (RFC 9773 §4.3.2).
-pub(super) const AGAIN: i64 = 6 * 3_600;
 /// The shortest and the longest time between two requests that a CA can choose (RFC 9773 §4.3.2).
 const INTERVAL: (i64, i64) = (60, 86_400);
 

@@ -16,7 +16,6 @@ use parking_lot::Mutex;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
-use super::ari;
 use super::objects;
 use super::plan::Failure;
 use crate::client::transport_error::cause_text;
@@ -26,6 +25,9 @@ use signpost_types::text::cut;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most bytes of a response: a chain of certificates has some KiB.
 const BODY_BYTES_MAX: usize = 256 << 10;
+/// The time, in seconds, until the next request for a suggested time of renewal: after a failure (RFC 9773 §4.3.3), where the CA makes no
+/// suggestions, and after a suggestion without `Retry-After` (RFC 9773 §4.3.2).
+pub(super) const SUGGESTED_AGAIN: i64 = 6 * 3_600;
 /// The longest pause that a CA can require.
 const RETRY_LONGEST: Duration = Duration::from_secs(7 * 86_400);
 /// The longest problem in a condition, in octets.
@@ -210,7 +212,7 @@ impl HttpClient for Http {
             }
             let (mut parts, _) = http::Response::from(response).into_parts();
             // Without the header, `instant-acme` reads no window of renewal, and no problem in its place.
-            parts.headers.entry(RETRY_AFTER).or_insert(ari::AGAIN.into());
+            parts.headers.entry(RETRY_AFTER).or_insert(SUGGESTED_AGAIN.into());
             Ok(BytesResponse { parts, body: Box::new(Bytes::from(octets)) })
         })
     }

@@ -145,27 +145,36 @@ pub(super) async fn advance(
     }
     let replaced = known.issued.as_ref().filter(|_| window.is_some() && stored.attempt.failures < REPLACING_MAX);
     let way = Way { proof, instances: &instances, replaced: replaced.and_then(|issued| issued.id.as_deref()) };
-    let mut result = place(context, &session, subject, &mut stored, &way).await;
+    match carry_out(context, &session, subject, &mut stored, &way).await? {
+        Ok((chain, issued)) => keep(context, subject, &known, &chain, issued, stored).await,
+        Err(failed) => give_up(context, subject, &known, stored, failed).await,
+    }
+}
+
+/// Places an order or continues it, again after a nonce that the CA rejected. Deletes an account that the CA does not have.
+async fn carry_out(
+    context: &Context,
+    session: &Session,
+    subject: &Subject,
+    stored: &mut StoredAttempt,
+    way: &Way<'_>,
+) -> kube::Result<Result<(String, Issued), Failed>> {
+    let mut result = place(context, session, subject, stored, way).await;
     for _ in 0..NONCES_MAX {
         match &result {
             Err(failed) if failed.failure.reason == "badNonce" => {
-                result = place(context, &session, subject, &mut stored, &way).await;
+                result = place(context, session, subject, stored, way).await;
             }
             _ => break,
         }
     }
-    match result {
-        Ok((chain, issued)) => keep(context, subject, &known, &chain, issued, stored).await,
-        Err(failed) => {
-            // Other orders fail for the same reason, and one of them can have created the next account already.
-            if let Some(uid) = &session.account_uid
-                && failed.failure.reason == "accountDoesNotExist"
-            {
-                objects::delete_account(client, directory, uid).await?;
-            }
-            give_up(context, subject, &known, stored, failed).await
-        }
+    // Other orders fail for the same reason, and one of them can have created the next account already.
+    if let (Err(failed), Some(uid)) = (&result, &session.account_uid)
+        && failed.failure.reason == "accountDoesNotExist"
+    {
+        objects::delete_account(&context.client, &context.settings.ca.directory, uid).await?;
     }
+    Ok(result)
 }
 
 /// Returns the outcome without the record of a host's owner, which leads to `target`. If a certificate has to be renewed, that is a failure.
