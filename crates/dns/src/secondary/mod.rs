@@ -201,7 +201,11 @@ impl Secondary {
 
     /// Queries the primary servers, one after another, until one has a newer version.
     async fn refresh(&self, zone: &FollowedZone) {
-        let first = zone.state.lock().first;
+        let first = {
+            let mut state = zone.state.lock();
+            state.timers.begin();
+            state.first
+        };
         let (mut errors, mut is_current) = (Vec::new(), false);
         for number in 0..zone.primaries.len() {
             let primary = &zone.primaries[(first + number) % zone.primaries.len()];
@@ -284,11 +288,12 @@ impl Secondary {
         let apex = Name::from_wire(request.question.name(request.message)).ok()?;
         let zone = self.zones.get(&apex)?;
         let address: IpAddr = request.peer.address.ip().to_canonical();
-        let is_of = |primary: &Primary| {
-            let has_key = primary.key.as_ref().zip(request.key).is_some_and(|(key, used)| key.name() == used.name());
-            primary.address.ip() == address || has_key
+        let has_key = |primary: &Primary| {
+            primary.key.as_ref().zip(request.key).is_some_and(|(key, used)| key.name() == used.name())
         };
-        let sender = zone.primaries.iter().position(is_of)?;
+        // Several primary servers can share a key.
+        let by_address = zone.primaries.iter().position(|primary| primary.address.ip() == address);
+        let sender = by_address.or_else(|| zone.primaries.iter().position(has_key))?;
         if request.question.qtype != RecordType::SOA || request.question.qclass != Class::IN {
             return None;
         }

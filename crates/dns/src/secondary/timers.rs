@@ -50,12 +50,14 @@ pub(super) struct Timers {
     next: Instant,
     /// The time at which the zone expires; `None` without a zone, and after it has expired.
     expires: Option<Instant>,
+    /// Whether a NOTIFY has come since the last attempt began: that attempt can have found the version before.
+    is_notified: bool,
 }
 
 impl Timers {
     /// Returns the timers of a zone without data, which is requested at once.
     pub(super) fn new(now: Instant) -> Timers {
-        Timers { soa: None, failures: 0, attempted: None, next: now, expires: None }
+        Timers { soa: None, failures: 0, attempted: None, next: now, expires: None, is_notified: false }
     }
 
     /// Sets the values of a zone that was last refreshed this long ago. Returns false if it has expired.
@@ -65,29 +67,36 @@ impl Timers {
         self.expires.is_some()
     }
 
+    /// Records that an attempt begins.
+    pub(super) fn begin(&mut self) {
+        self.is_notified = false;
+    }
+
     /// Records that a primary server has confirmed the version with these values, or sent it.
     pub(super) fn refreshed(&mut self, soa: Soa, now: Instant) {
-        *self = Timers {
-            soa: Some(soa),
-            failures: 0,
-            attempted: Some(now),
-            next: now + soa.refresh,
-            expires: Some(now + soa.expire),
-        };
+        *self = Timers { soa: Some(soa), failures: 0, expires: Some(now + soa.expire), ..*self };
+        self.end(now, soa.refresh);
     }
 
     /// Records that all primary servers failed.
     pub(super) fn failed(&mut self, now: Instant) {
         let most = self.soa.map_or(RETRY_UNKNOWN, |soa| soa.retry);
-        self.next = now + RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(most);
+        let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(most);
         self.failures = self.failures.saturating_add(1);
+        self.end(now, pause);
+    }
+
+    /// Records that an attempt has ended, with the wait for the next one unless a NOTIFY came meanwhile.
+    fn end(&mut self, now: Instant, wait: Duration) {
         self.attempted = Some(now);
+        self.next = now + if self.is_notified { INTERVAL } else { wait };
     }
 
     /// Requests an attempt, because of a NOTIFY.
     pub(super) fn notify(&mut self, now: Instant) {
         let earliest = self.attempted.map_or(now, |attempted| (attempted + INTERVAL).max(now));
         self.next = self.next.min(earliest);
+        self.is_notified = true;
     }
 
     /// Returns the time of the next attempt.
@@ -168,12 +177,34 @@ mod tests {
         timers.notify(at(10));
         timers.notify(at(20));
         assert_eq!(timers.next(), at(1_000));
+        timers.begin();
         timers.failed(at(1_000));
         timers.notify(at(1_001));
         assert_eq!(timers.next(), at(2_000), "also after a failure, but not in a loop");
+        timers.begin();
         timers.refreshed(soa(3_600, 300, 10_000), at(2_000));
         timers.notify(at(90_000));
         assert_eq!(timers.next(), at(90_000));
+    }
+
+    /// The attempt can have found the version before the one that the NOTIFY announces.
+    #[test]
+    fn a_notification_during_an_attempt_is_followed_by_another_one() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut timers = Timers::new(start);
+        for (ends, expected) in [(5_000, 6_000), (9_000, 9_000 + 3_600_000)] {
+            timers.begin();
+            if ends == 5_000 {
+                timers.notify(at(ends - 1));
+            }
+            timers.refreshed(soa(3_600, 300, 10_000), at(ends));
+            assert_eq!(timers.next(), at(expected));
+        }
+        timers.begin();
+        timers.notify(at(20_000));
+        timers.failed(at(30_000));
+        assert_eq!(timers.next(), at(31_000));
     }
 
     #[test]
