@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(timers.next(), at(90_000));
     }
 
-    /// The attempt can have found the version before the one that the NOTIFY announces.
+    /// The attempt can have found an older version than the announced one.
     #[test]
     fn a_notification_during_an_attempt_is_followed_by_another_one() {
         let start = Instant::now();
