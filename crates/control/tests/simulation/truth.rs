@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 use signpost_api::kinds::{endpoint_slice, name_claim, route, route_binding, router, service, zone};
 use signpost_apiserver::store::{KeyValue, Write};
 use signpost_dns::wire::Name;
@@ -309,12 +309,19 @@ impl Truth {
             let kept = |object: &Value| {
                 let (mut spec, mut labels) = (object["spec"].clone(), object["metadata"]["labels"].clone());
                 if is_derived {
-                    // A source decides these, or their parts.
-                    let of_routers = ["dns", "addresses", "records", "ttl", "routeSelector", "namespaceSelector"];
-                    let fields = [&of_routers[..], &["host", "adopted"]].concat();
-                    spec.as_object_mut()
-                        .into_iter()
-                        .for_each(|spec| spec.retain(|field, _| !fields.contains(&&**field)));
+                    // A source decides these.
+                    let fields = ["dns", "addresses", "routeSelector", "namespaceSelector", "ttl", "host", "adopted"];
+                    let is_of_apex = |record: &Value| {
+                        record
+                            .as_str()
+                            .is_some_and(|record| record.starts_with("@ A ") || record.starts_with("@ AAAA "))
+                    };
+                    if let Some(spec) = spec.as_object_mut() {
+                        spec.retain(|field, _| !fields.contains(&&**field));
+                        let records = spec.get_mut("records").and_then(Value::as_array_mut);
+                        records.into_iter().for_each(|records| records.retain(|record| !is_of_apex(record)));
+                        spec.retain(|_, value| *value != json!([]));
+                    }
                     labels.as_object_mut().into_iter().for_each(|labels| drop(labels.remove(SOURCE_LABEL)));
                 }
                 (spec, labels)

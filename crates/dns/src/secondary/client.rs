@@ -279,15 +279,15 @@ mod tests {
     #[tokio::test]
     async fn only_an_incremental_transfer_can_be_followed_by_a_whole_one() {
         for (rcodes, whole, expected) in [
-            (&[][..], false, "early eof"),
+            (&[][..], false, "unexpected end of file"),
             (&[Rcode::SERVFAIL], false, "the primary server answers SERVFAIL"),
-            (&[Rcode::NOERROR], false, "the incremental transfer failed: early eof"),
+            (&[Rcode::NOERROR], false, "the incremental transfer failed: unexpected end of file"),
             (
                 &[Rcode::NOERROR, Rcode::SERVFAIL],
                 false,
                 "the incremental transfer failed: the primary server answers SERVFAIL",
             ),
-            (&[Rcode::NOERROR], true, "early eof"),
+            (&[Rcode::NOERROR], true, "unexpected end of file"),
             (&[Rcode::NOERROR, Rcode::NOTAUTH], true, "the primary server answers NOTAUTH"),
         ] {
             assert_eq!(error(rcodes, whole).await, expected, "{rcodes:?}, {whole}");

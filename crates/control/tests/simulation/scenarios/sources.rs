@@ -8,6 +8,7 @@ use std::time::Duration;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
+use signpost_api::kinds::router;
 use signpost_control::sources::inventory::Kind;
 use signpost_control::sources::writer::{self, Parts};
 use signpost_control::sources::{Family, Mode, Settings, Shared};
@@ -189,9 +190,12 @@ async fn fields_that_a_source_no_longer_sets() {
         let router = platform.all("routers").into_iter().find(|router| router["spec"]["dns"] == zone);
         let name = router.expect("it is written")["metadata"]["name"].as_str().expect("a name").to_owned();
         let parameters = PatchParams { field_manager: Some("operator".to_owned()), ..PatchParams::default() };
+        let truth = Arc::clone(&platform.api.truth);
         async move {
+            truth.lock().admin_writes = Some(format!("{}{name}", router::ROUTER.key_prefix));
             let patch = Patch::Merge(json!({"spec": change}));
             routers.patch(&name, &parameters, &patch).await.expect("it is changed");
+            truth.lock().admin_writes = None;
         }
     };
     let own = |has_own: bool| {
