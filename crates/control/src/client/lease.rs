@@ -537,7 +537,7 @@ mod tests {
     use super::*;
     use crate::client::failover::Servers;
 
-    /// A store of one Lease. Its versions count up.
+    /// A store of one Lease. Its versions count up, and a write of another one than the last is a conflict.
     type Stored = Arc<Mutex<Option<Value>>>;
 
     async fn store(State(stored): State<Stored>, method: Method, url: Uri, body: Bytes) -> Response {
@@ -545,7 +545,12 @@ mod tests {
         if let Ok(mut written) = serde_json::from_slice::<Value>(&body) {
             let version =
                 |lease: &Value| lease["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
-            let next: u64 = lease.as_ref().and_then(version).unwrap_or(0) + 1;
+            let last: u64 = lease.as_ref().and_then(version).unwrap_or(0);
+            if version(&written).unwrap_or(0) != last {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict", "code": 409});
+                return (StatusCode::CONFLICT, status.to_string()).into_response();
+            }
+            let next = last + 1;
             written["metadata"]["resourceVersion"] = next.to_string().into();
             *lease = Some(written);
         }
@@ -649,6 +654,26 @@ mod tests {
         first.attempt().await.expect("written");
         assert!(first.leadership.borrow().term().is_some());
         assert_eq!(*api.namespaces.lock(), [SCHEDULER_LEASE_NAMESPACE, AGENT_NAMESPACE]);
+    }
+
+    /// A stop can end the wait for the response to a renewal that the API has stored.
+    #[tokio::test]
+    async fn a_lease_is_released_after_a_renewal_without_a_response() {
+        for (holder, expected) in [(None, None), (Some("two"), Some("two"))] {
+            let api = EmptyCluster { may_create: true, ..EmptyCluster::default() };
+            let mut leader = candidate(&api);
+            leader.attempt().await.expect("written");
+            {
+                let mut stored = api.stored.lock();
+                let lease = stored.as_mut().expect("it leads");
+                assert_eq!(lease["spec"]["holderIdentity"], "one");
+                lease["metadata"]["resourceVersion"] = "7".into();
+                lease["spec"]["holderIdentity"] = holder.unwrap_or("one").into();
+            }
+            leader.release().await;
+            let stored = api.stored.lock().clone().expect("it is there");
+            assert_eq!(stored["spec"]["holderIdentity"].as_str(), expected);
+        }
     }
 
     #[tokio::test]
